@@ -1,35 +1,337 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model families. A new one is a row. */
+/* The model families. A new one is a row: its names, its keys, its traits. */
 #include <stdio.h>
 #include <string.h>
 
-#include "hf.h"
-#include "model.h"
+#include "stack.h"
 
-static const struct model_ops *const families[] = {&model_gpt2_ops, &model_llama_ops};
+/* ---- names of weights ------------------------------------------------------------------------ */
+
+#define LLAMA_NAMES                                                                                \
+    .embed = "model.embed_tokens", .layers = "model.layers", .norm = "model.norm",                 \
+    .head = "lm_head", .attention = ".self_attn", .mlp = ".mlp", .norm1 = ".input_layernorm",      \
+    .q = ".self_attn.q_proj", .k = ".self_attn.k_proj", .v = ".self_attn.v_proj",                  \
+    .o = ".self_attn.o_proj", .q_norm = ".self_attn.q_norm", .k_norm = ".self_attn.k_norm",        \
+    .gate = ".mlp.gate_proj", .up = ".mlp.up_proj", .down = ".mlp.down_proj"
+
+static const struct traits_names llama_names = {
+    LLAMA_NAMES,
+    .norm2 = ".post_attention_layernorm",
+};
+
+static const struct traits_names olmo2_names = {
+    LLAMA_NAMES,
+    .post1 = ".post_attention_layernorm",
+    .post2 = ".post_feedforward_layernorm",
+};
+
+static const struct traits_names gemma2_names = {
+    LLAMA_NAMES,
+    .post1 = ".post_attention_layernorm",
+    .norm2 = ".pre_feedforward_layernorm",
+    .post2 = ".post_feedforward_layernorm",
+};
+
+static const struct traits_names phi3_names = {
+    LLAMA_NAMES,
+    .norm2 = ".post_attention_layernorm",
+    .qkv = ".self_attn.qkv_proj",
+    .gate_up = ".mlp.gate_up_proj",
+    .fusion = TRAITS_FUSED_ROWS,
+};
+
+static const struct traits_names gpt2_names = {
+    .embed = "transformer.wte",
+    .positions = "transformer.wpe",
+    .layers = "transformer.h",
+    .norm = "transformer.ln_f",
+    .head = "lm_head",
+    .attention = ".attn",
+    .mlp = ".mlp",
+    .norm1 = ".ln_1",
+    .norm2 = ".ln_2",
+    .qkv = ".attn.c_attn",
+    .o = ".attn.c_proj",
+    .up = ".mlp.c_fc",
+    .down = ".mlp.c_proj",
+    .fusion = TRAITS_TRANSPOSED,
+};
+
+static const struct traits_names gpt_neox_names = {
+    .embed = "gpt_neox.embed_in",
+    .layers = "gpt_neox.layers",
+    .norm = "gpt_neox.final_layer_norm",
+    .head = "embed_out",
+    .attention = ".attention",
+    .mlp = ".mlp",
+    .norm1 = ".input_layernorm",
+    .norm2 = ".post_attention_layernorm",
+    .qkv = ".attention.query_key_value",
+    .o = ".attention.dense",
+    .up = ".mlp.dense_h_to_4h",
+    .down = ".mlp.dense_4h_to_h",
+    .fusion = TRAITS_FUSED_HEADS,
+};
+
+/* ---- names of keys --------------------------------------------------------------------------- */
+
+#define LLAMA_KEYS                                                                                 \
+    .dim = "hidden_size", .ffn = "intermediate_size", .nlayers = "num_hidden_layers",              \
+    .nheads = "num_attention_heads", .nkv_heads = "num_key_value_heads", .head_dim = "head_dim",   \
+    .max_seq_len = "max_position_embeddings", .norm_eps = "rms_norm_eps",                          \
+    .attn_drop = "attention_dropout"
+
+static const struct family_keys llama_keys = {LLAMA_KEYS, .act = "hidden_act"};
+static const struct family_keys gemma2_keys = {LLAMA_KEYS, .act = "hidden_activation"};
+static const struct family_keys phi3_keys = {
+    LLAMA_KEYS, .act = "hidden_act", .embed_drop = "embd_pdrop", .resid_drop = "resid_pdrop"};
+
+static const struct family_keys gpt2_keys = {.dim = "n_embd",
+                                             .ffn = "n_inner",
+                                             .nlayers = "n_layer",
+                                             .nheads = "n_head",
+                                             .max_seq_len = "n_positions",
+                                             .norm_eps = "layer_norm_epsilon",
+                                             .act = "activation_function",
+                                             .embed_drop = "embd_pdrop",
+                                             .attn_drop = "attn_pdrop",
+                                             .resid_drop = "resid_pdrop"};
+
+static const struct family_keys gpt_neox_keys = {.dim = "hidden_size",
+                                                 .ffn = "intermediate_size",
+                                                 .nlayers = "num_hidden_layers",
+                                                 .nheads = "num_attention_heads",
+                                                 .max_seq_len = "max_position_embeddings",
+                                                 .norm_eps = "layer_norm_eps",
+                                                 .act = "hidden_act",
+                                                 .embed_drop = "hidden_dropout",
+                                                 .attn_drop = "attention_dropout",
+                                                 .resid_drop = "hidden_dropout"};
+
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+#define CLASSES(prefix, layer_suffix)                                                              \
+    .class_name = {prefix "ForCausalLM", "Embedding",          prefix "Head",                      \
+                   prefix layer_suffix,  prefix "Attention",   prefix "MLP"}
+#define SWIGLU .pre_norm = true, .gated = true, .act = NN_SILU
+#define GEMMA                                                                                      \
+    .norm_offset = 1, .norm_eps = 1e-6, .gated = true, .act = NN_GELU_TANH, .tied = true,          \
+    .head_dim = 256, .pre_norm = true
+
+static const struct family families[] = {
+    {.type = "gemma",
+     CLASSES("Gemma", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {GEMMA, .max_seq_len = 8192},
+     .read = {family_attention_bias, family_gemma_scales, family_gemma_act}},
+    {.type = "gemma2",
+     CLASSES("Gemma2", "DecoderLayer"),
+     .names = &gemma2_names,
+     .keys = &gemma2_keys,
+     .traits = {GEMMA, .post_norm = true, .max_seq_len = 8192, .window = 4096, .window_every = 2,
+                .attn_scale = 1.0 / 16, .attn_softcap = 50, .logit_softcap = 30},
+     .read = {family_attention_bias, family_gemma_scales, family_softcaps, family_layer_types}},
+    {.type = "gemma3_text",
+     CLASSES("Gemma3", "DecoderLayer"),
+     .names = &gemma2_names,
+     .keys = &gemma2_keys,
+     .traits = {GEMMA, .post_norm = true, .max_seq_len = 131072, .window = 4096, .window_every = 6,
+                .attn_scale = 1.0 / 16, .qk_norm = TRAITS_QK_HEAD},
+     .read = {family_attention_bias, family_gemma_scales, family_logit_softcap, family_layer_types},
+     .rope_theta = 1e6,
+     .sliding_rope_theta = 1e4,
+     .sliding_rope_key = "rope_local_base_freq",
+     .rope_by_layer = true},
+    {.type = "gpt2",
+     .class_name = {"GPT2LMHeadModel", "GPT2Embedding", "GPT2Head", "GPT2Block", "GPT2Attention",
+                    "GPT2MLP"},
+     .names = &gpt2_names,
+     .keys = &gpt2_keys,
+     .traits = {.norm = TRAITS_LAYER, .norm_eps = 1e-5, .pre_norm = true, .qkv_bias = true,
+                .o_bias = true, .mlp_bias = true, .act = NN_GELU_TANH, .tied = true,
+                .small_last = true, .embed_drop = 0.1, .attn_drop = 0.1, .resid_drop = 0.1},
+     .read = {family_gpt2_flags},
+     .no_rope = true,
+     .drops_stream = true},
+    {.type = "gpt_neox",
+     CLASSES("GPTNeoX", "Layer"),
+     .names = &gpt_neox_names,
+     .keys = &gpt_neox_keys,
+     .traits = {.norm = TRAITS_LAYER, .norm_eps = 1e-5, .pre_norm = true, .qkv_bias = true,
+                .o_bias = true, .mlp_bias = true, .act = NN_GELU, .parallel = true,
+                .max_seq_len = 2048},
+     .read = {family_attention_bias, family_parallel_residual},
+     .rotary_fraction = 0.25,
+     .drops_stream = true},
+    {.type = "granite",
+     CLASSES("Granite", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 2048},
+     .read = {family_attention_bias, family_mlp_bias, family_multipliers}},
+    {.type = "llama",
+     CLASSES("Llama", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 2048},
+     .read = {family_attention_bias, family_mlp_bias}},
+    {.type = "ministral",
+     CLASSES("Ministral", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 131072, .window = 4096,
+                .window_every = TRAITS_MAX_LAYERS + 1},
+     .read = {family_layer_types}},
+    {.type = "ministral3",
+     CLASSES("Ministral3", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-5, .max_seq_len = 262144},
+     .read = {family_window}},
+    {.type = "mistral",
+     CLASSES("Mistral", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 131072, .window = 4096},
+     .read = {family_window}},
+    {.type = "olmo2",
+     CLASSES("Olmo2", "DecoderLayer"),
+     .names = &olmo2_names,
+     .keys = &llama_keys,
+     .traits = {.post_norm = true, .gated = true, .act = NN_SILU, .qk_norm = TRAITS_QK_WHOLE,
+                .norm_eps = 1e-5, .max_seq_len = 2048},
+     .read = {family_attention_bias}},
+    {.type = "olmo3",
+     CLASSES("Olmo3", "DecoderLayer"),
+     .names = &olmo2_names,
+     .keys = &llama_keys,
+     .traits = {.post_norm = true, .gated = true, .act = NN_SILU, .qk_norm = TRAITS_QK_WHOLE,
+                .norm_eps = 1e-5, .max_seq_len = 2048, .window = 4096, .window_every = 4},
+     .read = {family_attention_bias, family_layer_types},
+     .rope_theta = 5e5,
+     .rope_by_layer = true},
+    {.type = "phi3",
+     CLASSES("Phi3", "DecoderLayer"),
+     .names = &phi3_names,
+     .keys = &phi3_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-5, .max_seq_len = 4096},
+     .read = {family_window},
+     .drops_stream = true},
+    {.type = "qwen2",
+     CLASSES("Qwen2", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 32768, .window = 4096, .qkv_bias = true},
+     .read = {family_qwen_window}},
+    {.type = "qwen3",
+     CLASSES("Qwen3", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 32768, .window = 4096, .head_dim = 128,
+                .qk_norm = TRAITS_QK_HEAD},
+     .read = {family_attention_bias, family_qwen_window}},
+    {.type = "smollm3",
+     CLASSES("SmolLM3", "DecoderLayer"),
+     .names = &llama_names,
+     .keys = &llama_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 32768, .tied = true},
+     .read = {family_attention_bias, family_mlp_bias, family_smollm3_layers},
+     .rope_theta = 2e6},
+};
 enum { NFAMILIES = sizeof families / sizeof families[0] };
+
+/* ---- finding one ----------------------------------------------------------------------------- */
+
+/* Known model types that are not supported yet, and what is missing. */
+static const struct {
+    const char *type, *missing;
+} refused[] = {
+    {"deepseek_v2", "multi-head latent attention (MLA)"},
+    {"deepseek_v3", "multi-head latent attention (MLA)"},
+    {"kimi_k2", "multi-head latent attention (MLA)"},
+    {"qwen3_next", "linear attention"},
+    {"kimi_linear", "linear attention"},
+    {"minimax", "linear attention"},
+    {"granitemoehybrid", "state-space layers"},
+    {"jamba", "state-space layers"},
+    {"bamba", "state-space layers"},
+    {"mamba", "state-space layers"},
+    {"mamba2", "state-space layers"},
+    {"falcon_h1", "state-space layers"},
+    {"gemma3n", "per-layer embeddings and AltUp"},
+    {"gemma4", "its attention and per-layer embeddings"},
+    {"gemma3", "the vision tower of the folder; its text model alone is model_type gemma3_text"},
+    {"mixtral", "mixtures of experts"},
+    {"qwen2_moe", "mixtures of experts"},
+    {"qwen3_moe", "mixtures of experts"},
+    {"olmoe", "mixtures of experts"},
+    {"granitemoe", "mixtures of experts"},
+    {"granitemoeshared", "mixtures of experts"},
+    {"gpt_oss", "mixtures of experts"},
+    {"phimoe", "mixtures of experts"},
+};
+
+static int refuse_type(const struct hf_config *hf, const char *type, struct fsdp_err *err)
+{
+    char known[512] = "";
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (!strcmp(type, refused[i].type))
+            return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "model_type",
+                             "'%s' is not supported: it needs %s", type, refused[i].missing);
+    for (int i = 0; i < NFAMILIES; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", families[i].type);
+    }
+    return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "model_type",
+                     "'%.64s' is not a known model family (known: %s)", type, known);
+}
+
+int family_of(const struct family **out, const struct hf_config *hf, struct fsdp_err *err)
+{
+    const char *type = NULL;
+
+    FSDP_TRY(hf_text(hf, "model_type", true, &type, err));
+    for (int i = 0; i < NFAMILIES; i++)
+        if (!strcmp(type, families[i].type)) {
+            *out = &families[i];
+            return FSDP_OK;
+        }
+    return refuse_type(hf, type, err);
+}
+
+const struct model_ops model_decoder_ops = {
+    .family = stack_family,
+    .wrap_classes = stack_wrap_classes,
+    .create = stack_create,
+    .destroy = stack_destroy,
+    .set_device = stack_set_device,
+    .set_dtypes = stack_set_dtypes,
+    .describe = stack_describe,
+    .set_dropout = stack_set_dropout,
+    .vocab_size = stack_vocab_size,
+    .max_seq_len = stack_max_seq_len,
+    .run = stack_run,
+    .logits = stack_logits,
+    .flops_per_token = stack_flops_per_token,
+    .info = stack_info,
+    .decoder_create = stack_decoder_create,
+    .decoder_destroy = stack_decoder_destroy,
+    .decoder_nbytes = stack_decoder_nbytes,
+    .decoder_truncate = stack_decoder_truncate,
+    .decode = stack_decode,
+    .decode_each = stack_decode_each,
+};
 
 int model_find(const struct model_ops **out, const char *config_json_path, struct fsdp_err *err)
 {
-    const char *type = NULL;
-    char known[256] = "";
-    struct hf_config *config;
+    const struct family *family;
+    struct hf_config *hf;
 
-    FSDP_TRY(hf_config_open(&config, config_json_path, err));
-    int rc = hf_text(config, "model_type", true, &type, err);
-    if (rc)
-        goto out;
-    for (int i = 0; i < NFAMILIES; i++) {
-        if (!strcmp(type, families[i]->family)) {
-            *out = families[i];
-            goto out;
-        }
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", families[i]->family);
-    }
-    rc = hf_refuse(config, FSDP_EUNSUPPORTED, err, "model_type",
-                   "'%.64s' is not a known model family (known: %s)", type, known);
-out:
-    hf_config_close(config);
+    FSDP_TRY(hf_config_open(&hf, config_json_path, err));
+    const int rc = family_of(&family, hf, err);
+    hf_config_close(hf);
+    *out = rc ? NULL : &model_decoder_ops;
     return rc;
 }

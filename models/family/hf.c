@@ -9,7 +9,7 @@
 
 struct hf_config {
     char *path;
-    json_t *root;
+    json_t *root, *read; /* read: an object whose keys are those of root that were asked for */
 };
 
 enum { MAX_NBYTES = 16 << 20 }; /* of a config.json */
@@ -24,6 +24,10 @@ int hf_config_open(struct hf_config **out, const char *path, struct fsdp_err *er
 
     if (!config || !(config->path = fsdp_strdup(path, err)))
         goto out;
+    if (!(config->read = json_object())) {
+        fsdp_err_set(err, rc, "out of memory for the keys of %s", path);
+        goto out;
+    }
     FSDP_TRY_GOTO(fsdp_file_read(&text, &nbytes, path, MAX_NBYTES, err), out);
     config->root = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES, &where);
     if (!config->root) {
@@ -48,6 +52,7 @@ void hf_config_close(struct hf_config *config)
 {
     if (config) {
         json_decref(config->root);
+        json_decref(config->read);
         fsdp_free(config->path);
         fsdp_free(config);
     }
@@ -75,6 +80,8 @@ static const json_t *find_value(const struct hf_config *config, const char *key)
             return NULL;
         memcpy(part, key, nbytes);
         part[nbytes] = 0;
+        if (at == config->root)
+            json_object_set_new(config->read, part, json_true());
         at = json_object_get(at, part);
         key += nbytes + (key[nbytes] == '.');
     }
@@ -84,6 +91,11 @@ static const json_t *find_value(const struct hf_config *config, const char *key)
 bool hf_has(const struct hf_config *config, const char *key)
 {
     return find_value(config, key) != NULL;
+}
+
+bool hf_is_null(const struct hf_config *config, const char *key)
+{
+    return json_is_null(json_object_get(config->root, key));
 }
 
 /* *out is NULL where the key is absent and may be. */
@@ -178,6 +190,68 @@ int hf_text(const struct hf_config *config, const char *key, bool required, cons
         return hf_refuse(config, FSDP_EINVAL, err, key, "must be a string");
     *out = json_string_value(value);
     return FSDP_OK;
+}
+
+/* A list of this many values; NULL where the key is absent. */
+static int get_list(const struct hf_config *config, const char *key, int count, const json_t **out,
+                    struct fsdp_err *err)
+{
+    FSDP_TRY(get(config, key, false, out, err));
+    if (*out && (!json_is_array(*out) || json_array_size(*out) != (size_t)count))
+        return hf_refuse(config, FSDP_EINVAL, err, key, "must be a list of %d values", count);
+    return FSDP_OK;
+}
+
+int hf_floats(const struct hf_config *config, const char *key, double least, double most,
+              double *out, int count, struct fsdp_err *err)
+{
+    const json_t *list;
+    FSDP_TRY(get_list(config, key, count, &list, err));
+    for (int i = 0; list && i < count; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        const double number = json_number_value(value);
+        if (!json_is_number(value) || !(number >= least && number <= most))
+            return hf_refuse(config, FSDP_EINVAL, err, key,
+                             "has a value that is not a number of %g to %g", least, most);
+        out[i] = number;
+    }
+    return FSDP_OK;
+}
+
+int hf_text_at(const struct hf_config *config, const char *key, int i, int count, const char **out,
+               struct fsdp_err *err)
+{
+    const json_t *list;
+    FSDP_TRY(get_list(config, key, count, &list, err));
+    if (!list)
+        return FSDP_OK;
+    if (!json_is_string(json_array_get(list, (size_t)i)))
+        return hf_refuse(config, FSDP_EINVAL, err, key, "must be a list of strings");
+    *out = json_string_value(json_array_get(list, (size_t)i));
+    return FSDP_OK;
+}
+
+/* null, false, 0, "", [], {} */
+static bool is_nothing(const json_t *value)
+{
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
+const char *hf_next_unread(const struct hf_config *config, size_t *place)
+{
+    void *at = json_object_iter(config->root);
+    for (size_t i = 0; at; i++, at = json_object_iter_next(config->root, at)) {
+        if (i < *place || json_object_get(config->read, json_object_iter_key(at)) ||
+            is_nothing(json_object_iter_value(at)))
+            continue;
+        *place = i + 1;
+        return json_object_iter_key(at);
+    }
+    return NULL;
 }
 
 int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err)

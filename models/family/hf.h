@@ -17,6 +17,8 @@ void hf_config_close(struct hf_config *config);
 
 /* Is the key there, with a value other than null? */
 bool hf_has(const struct hf_config *config, const char *key);
+/* Is it there as null? */
+bool hf_is_null(const struct hf_config *config, const char *key);
 /* An integer of [least, most]. */
 int hf_int(const struct hf_config *config, const char *key, bool required, int least, int most,
            int *out, struct fsdp_err *err);
@@ -30,6 +32,15 @@ int hf_text(const struct hf_config *config, const char *key, bool required, cons
 /* An integer or a list of them, each of [least, most]; *count is how many (at most max_count). */
 int hf_ints(const struct hf_config *config, const char *key, int least, int most, int *out,
             int max_count, int *count, struct fsdp_err *err);
+/* Like hf_ints: a list of exactly `count` numbers, of [least, most]. */
+int hf_floats(const struct hf_config *config, const char *key, double least, double most,
+              double *out, int count, struct fsdp_err *err);
+/* Element i of a list of exactly `count` strings; lives as long as config. */
+int hf_text_at(const struct hf_config *config, const char *key, int i, int count, const char **out,
+               struct fsdp_err *err);
+/* A key of the file's own level that no function above was asked for and that has a value other
+ * than null, false, 0, "", [] and {}; *place goes on from 0. NULL: there is none left. */
+const char *hf_next_unread(const struct hf_config *config, size_t *place);
 /* *present: is the key there? It must then be an object. */
 int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err);
 /* Sets err to "PATH: KEY ...". */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.h: what a model family implements so that train.c can build, run and describe it.
- * llama.c and gpt2.c are such families; README.md shows how to write one. A model is written once,
+ * model.h: what a model implements so that train.c can build, run and describe it. The decoder
+ * (stack.h) is such a model, of which a family is a row (families.c). A model is written once,
  * against fsdp_module_enter/leave, and runs under every strategy, wrap policy and world size.
  */
 #ifndef MODEL_H
@@ -62,7 +62,7 @@ struct model_decoder_opts {
 enum { MODEL_MAX_SEQUENCES = 256 };
 
 struct model_ops {
-    const char *family; /* config.json's model_type */
+    const char *(*family)(const struct model *model); /* config.json's model_type */
     /* Default classes of the transformer policy, NULL-terminated. */
     const char *const *(*wrap_classes)(const struct model *model);
     /* Reads and checks config.json (a Hugging Face model folder's). Errors name file and key. */
@@ -123,9 +123,11 @@ struct model_ops {
                        struct fsdp_err *err);
 };
 
-extern const struct model_ops model_gpt2_ops, model_llama_ops;
+/* Decoder-only language models, of which each family is a row of families.c. */
+extern const struct model_ops model_decoder_ops;
 
-/* The family that config.json names. FSDP_EUNSUPPORTED lists the known ones. */
+/* The operations of the model that config.json names. FSDP_EUNSUPPORTED: its model_type is not
+ * supported; the error says why, or lists the known ones. */
 int model_find(const struct model_ops **out, const char *config_json_path, struct fsdp_err *err);
 
 #endif

@@ -1,99 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stack.h: what language models have in common that are an embedding, a stack of equal layers and a
- * head: their modules, their memory, the order of a pass, the loss, generation. A family adds its
- * weights' names and shapes, and the arithmetic of a layer (llama.c, gpt2.c). Private to models/.
+ * stack.h: a decoder-only language model: an embedding, a stack of layers and a head; their modules,
+ * their memory, the order of a pass, the loss, generation. Its traits say what a layer computes
+ * (traits.h, layer.h). Private to models/.
  */
 #ifndef STACK_H
 #define STACK_H
 
-#include "model.h"
-#include "nn/nn.h"
+#include "family.h"
 
-struct hf_config;
-
-enum { STACK_MAX_DIM = 1 << 20, STACK_MAX_VOCAB = 1 << 24, STACK_MAX_LAYERS = 4096 };
-enum { STACK_MAX_SEQ = 1 << 24, STACK_MAX_WEIGHTS = 12 };
+enum { STACK_MAX_WEIGHTS = 24, STACK_NAME_NBYTES = 64 };
 
 /* The modules of a layer: itself, which has the norms, and the two inside it. */
 enum stack_part { STACK_PART_LAYER, STACK_PART_ATTENTION, STACK_PART_MLP, STACK_NPARTS };
 
-struct stack_config {
-    int dim, ffn, nlayers, nheads, nkv_heads, head_dim, vocab, max_seq_len;
-    double norm_eps, init_std;
-    bool tied;
-    double embed_drop, attn_drop, resid_drop; /* probabilities of dropout */
-    struct model_info info;
+/* What a layer's weights are for. Several slots may be parts of one weight. */
+enum stack_slot {
+    STACK_NORM1, /* before attention, behind it, before the MLP, behind it */
+    STACK_POST1,
+    STACK_NORM2,
+    STACK_POST2,
+    STACK_Q_NORM,
+    STACK_K_NORM,
+    STACK_SINKS,
+    STACK_Q,
+    STACK_K,
+    STACK_V,
+    STACK_QKV, /* TRAITS_FUSED_HEADS */
+    STACK_O,
+    STACK_GATE,
+    STACK_UP,
+    STACK_DOWN,
+    STACK_NSLOTS
 };
 
 /* A weight (rows, cols), or a vector (rows) where cols is 0. */
 struct stack_weight {
-    const char *name; /* after the layer's, with its dot */
+    char name[STACK_NAME_NBYTES]; /* after the layer's, with its dot */
+    enum stack_part part;
     int rows, cols;
     struct fsdp_init init;
 };
 
-/* Weight and bias of a norm. b and db may be NULL. */
+/* Where a slot's values are: in which weight, and of a matrix which of its nout outputs. */
+struct stack_place {
+    int weight, bias; /* of the layer's weights; -1: none */
+    int first, nin, nout;
+};
+
+/* Weight and bias of a norm over `dim` elements. b and db may be NULL. */
 struct stack_norm {
     void *y;            /* backward: in dy, out y */
     float *mean, *rstd; /* as in nn.h; mean and x_copy may be NULL */
     void *x_copy;
     const void *x, *w, *b;
-    int rows;
+    int rows, dim;
     void *dx, *dw, *db; /* backward */
     float dx_beta, dw_beta;
     enum fsdp_dtype dtype, w_dtype, dw_dtype;
 };
-
-struct stack_block;
-
-struct stack_family {
-    const char *root_class, *embed_class, *head_class;
-    /* The names of a layer's modules after the layer's own, with their dots, and their classes. A
-     * weight whose name begins with one of them is that module's; the others are the layer's. */
-    struct {
-        const char *name, *class_name;
-    } part[STACK_NPARTS];
-    /* The embedding's, the head's and the layer's, then NULL: stack_wrap_classes. */
-    const char *unit_classes[4];
-    const char *embed_module, *embed_weight;
-    const char *position_weight; /* learned positions, in the embedding's module; NULL: none */
-    const char *layer_module;    /* and the layer's number */
-    const char *norm_weight, *norm_bias; /* of the last norm; norm_bias NULL: none */
-    const char *max_seq_len_key;         /* in config.json */
-    bool gated;                          /* the MLP has a gate next to `up` */
-    bool drops_stream; /* has dropout after the embedding and each branch, not in attention alone */
-    int nweights;      /* of a layer, at most STACK_MAX_WEIGHTS */
-    void (*weights)(const struct stack_config *c, struct stack_weight *out);
-    int (*norm_forward)(const struct model *m, struct fsdp_lane *lane,
-                        const struct stack_norm *norm, struct fsdp_err *err);
-    int (*norm_backward)(const struct model *m, struct fsdp_lane *lane,
-                         const struct stack_norm *norm, struct fsdp_err *err);
-    /* A layer in two halves, each from its norm to its addition to blk->out. They enqueue. With
-     * `add` false nothing is added: only what backward needs is made. */
-    int (*attention_forward)(const struct model *m, const struct stack_block *blk, bool add,
-                             struct fsdp_err *err);
-    int (*mlp_forward)(const struct model *m, const struct stack_block *blk, bool add,
+int stack_norm_forward(const struct model *m, struct fsdp_lane *lane, const struct stack_norm *norm,
                        struct fsdp_err *err);
-    /* The end of attention_forward, from q, k and v on. */
-    int (*attend)(const struct model *m, const struct stack_block *blk, bool add,
-                  struct fsdp_err *err);
-    int (*attention_backward)(const struct model *m, const struct stack_block *blk,
-                              struct fsdp_err *err);
-    int (*mlp_backward)(const struct model *m, const struct stack_block *blk, struct fsdp_err *err);
+int stack_norm_backward(const struct model *m, struct fsdp_lane *lane,
+                        const struct stack_norm *norm, struct fsdp_err *err);
+
+/* Cosines and sines of positions: of keys (and queries) by kind, and of queries where they grow. */
+enum { STACK_ROPE_QUERIES = TRAITS_NROPES, STACK_NTABLES };
+struct stack_tables {
+    float *cos[STACK_NTABLES], *sin[STACK_NTABLES]; /* (T, rope dim / 2); NULL: not used */
 };
 
 struct model {
-    const struct stack_family *family;
-    struct stack_config config;
+    const struct family *family;
+    struct traits traits;
     const struct nn_ops *nn;
     struct model_dtypes dtypes;
-    double *inv_freq; /* head_dim / 2 rotary frequencies; NULL: no rotary positions */
+    int nweights; /* of a layer */
+    struct stack_weight weight[STACK_MAX_WEIGHTS];
+    struct stack_place place[STACK_NSLOTS];
+    const char *unit_classes[4]; /* the embedding's, the head's and the layer's, then NULL */
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
     int (*part)[STACK_NPARTS]; /* [nlayers] */
     int *layer_param;          /* [nlayers][nweights] */
-    enum stack_part weight_part[STACK_MAX_WEIGHTS];
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
 };
@@ -106,13 +95,16 @@ struct stack_param {
     enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
 };
 
+/* The norms over the stream's width in a layer, in the order of their slots. */
+enum { STACK_NNORMS = STACK_POST2 + 1 };
+
 /* One layer at work on B sequences: Tq new positions that see Tk. Shapes: R = B*Tq rows,
  * NHD = nheads * head_dim, KVD = nkv_heads * head_dim, F = ffn. */
 struct stack_block {
     struct fsdp_lane *lane;
     enum fsdp_dtype dtype; /* as in nn.h */
     struct stack_param param[STACK_MAX_WEIGHTS];
-    const float *cos, *sin; /* (Tq, head_dim / 2); NULL without rotary positions */
+    struct stack_tables tables;
     /* (B, Tq) where each position's document begins, and its place there; NULL: one document. */
     const int32_t *starts, *positions;
     int layer, B, Tq, Tk;
@@ -124,31 +116,41 @@ struct stack_block {
     const void *in;
     void *out;     /* (R, C) */
     void *in_copy; /* (R, C) NULL: not kept */
-    void *mid;     /* (R, C) the stream between attention and MLP; NULL: not kept */
+    /* (R, C) the stream between attention and MLP; NULL: not kept. Where both read the layer's
+     * input: in forward a copy of it, if there is no other; in backward the output's gradient. */
+    void *mid;
     /* Kept for the backward pass, which overwrites them. */
-    float *mean1, *mean2; /* (R); NULL where the norm has no bias */
-    float *rstd1, *rstd2; /* (R) */
-    void *q, *o;          /* (R, NHD) */
-    void *k, *v;          /* (B, Tk, KVD) */
-    void *k_new, *v_new;  /* their last Tq positions */
-    float *lse;           /* (B, nheads, Tq) */
+    float *mean[STACK_NNORMS], *rstd[STACK_NNORMS]; /* (R); mean NULL where norms have no bias */
+    void *q, *o;                                    /* (R, NHD) */
+    void *k, *v;                                    /* (B, Tk, KVD) */
+    void *k_new, *v_new;                            /* their last Tq positions */
+    void *q_raw, *k_raw;    /* q and k_new before their norms; NULL: they have none */
+    float *q_rstd, *k_rstd; /* (R) or (R, heads) */
+    float *lse;             /* (B, nheads, Tq) */
+    void *attn_y, *mlp_y;   /* (R, C) what the norms behind attention and MLP read; NULL: none */
     /* Generation: keys and values lie elsewhere. The decoder keeps k_new and v_new there, and makes
      * o of q and of what it has. NULL: attention is over k and v. */
     int (*kept_attention)(struct model_decoder *decoder, const struct stack_block *blk,
                           struct fsdp_err *err);
     struct model_decoder *decoder;
-    void *gate, *up;      /* (R, F); gate NULL where the MLP has none */
+    void *gate, *up; /* (R, F); gate NULL where the MLP has none */
     /* Scratch. */
     void *norm;  /* (R, C) */
-    void *act;   /* (R, max(F, NHD)) */
+    void *act;   /* (R, stack_act_width) */
     float *work; /* of attention and of products, which do not run at once */
 };
 
-/* The block's attention, for attention_forward and attention_backward. */
+/* The block's attention. */
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk);
 /* From q, k and v to o. */
 int stack_attention_forward(const struct model *m, const struct stack_block *blk,
                             struct fsdp_err *err);
+
+/* The multiplier of the embedding, rounded to this type, as transformers does. */
+float stack_embed_scale(const struct model *m, enum fsdp_dtype dtype);
+/* Scale and soft cap of the logits (nelem), where the model has them. Enqueues. */
+int stack_last_step(const struct model *m, struct fsdp_lane *lane, float *logits, size_t nelem,
+                    struct fsdp_err *err);
 
 /* Where a layer's dropouts are. */
 enum stack_site { STACK_EMBED, STACK_ATTENTION, STACK_ATTENTION_OUT, STACK_MLP_OUT };
@@ -156,20 +158,12 @@ enum stack_site { STACK_EMBED, STACK_ATTENTION, STACK_ATTENTION_OUT, STACK_MLP_O
  * NULL. */
 struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,
                           double p);
-/* blk->out += drop(blk->norm), a branch's output on its way back to the residual stream. */
-int stack_drop_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
-                      struct fsdp_err *err);
-/* The gradient of that branch's output: blk->out, or where it has dropout blk->norm. */
-int stack_drop_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
-                        enum stack_site site, struct fsdp_err *err);
-/* Has the block's branch dropout? */
-bool stack_drops_branch(const struct model *m, const struct stack_block *blk);
 
 /* Of the root module; all live from the start of forward to the end of backward. */
 struct stack_root_mem {
     int32_t *inputs, *targets;   /* (B*T) */
     int32_t *starts, *positions; /* (B*T) */
-    float *cos, *sin;            /* (T, D/2), where they are rotary */
+    struct stack_tables tables;  /* of T positions */
     void *stream;                /* (B*T, C) */
 };
 struct stack_head_mem {
@@ -196,14 +190,21 @@ struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct mo
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);
+/* Elements of a row of a block's `act`. */
+size_t stack_act_width(const struct model *m);
+void stack_tables_layout(struct stack_tables *tables, const struct model *m, int T,
+                         struct stack_carve *area);
+/* Computes the tables that the model uses, for T positions. Enqueues. */
+int stack_tables_fill(const struct stack_tables *tables, const struct model *m, int T,
+                      struct fsdp_lane *lane, struct fsdp_err *err);
 
-/* ---- for families ---------------------------------------------------------------------------- */
+/* ---- a model --------------------------------------------------------------------------------- */
 
-/* A model of this family, with config and inv_freq as read; takes inv_freq, also when it fails. */
-int stack_create(struct model **out, const struct stack_family *family,
-                 const struct stack_config *config, double *inv_freq, struct fsdp_err *err);
-/* The keys of config.json that every family has: dtype, token ids, tying. */
-int stack_config_read(struct stack_config *c, const struct hf_config *hf, struct fsdp_err *err);
+/* The weights of a layer and their places, from the traits. */
+void stack_list_weights(struct model *m);
+
+/* A model of the family that config.json names. */
+int stack_create(struct model **out, const char *config_json_path, struct fsdp_err *err);
 
 /* The rest of struct model_ops. */
 void stack_destroy(struct model *m);
@@ -218,6 +219,7 @@ enum { STACK_UNIT_MIN_NELEM = 1 << 18 };
 const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
 void stack_set_dropout(struct model *m, double p);
+const char *stack_family(const struct model *m);
 int stack_vocab_size(const struct model *m);
 int stack_max_seq_len(const struct model *m);
 int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
@@ -236,16 +238,6 @@ int stack_decode(struct model_decoder *decoder, int sequence, const int32_t *tok
                  bool all, float *logits, struct fsdp_err *err);
 int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, float *logits,
                       struct fsdp_err *err);
-/* All of them but .create and .family. */
-#define STACK_MODEL_OPS                                                                            \
-    .wrap_classes = stack_wrap_classes, .destroy = stack_destroy, .set_dtypes = stack_set_dtypes,  \
-    .describe = stack_describe, .set_device = stack_set_device, .set_dropout = stack_set_dropout,  \
-    .vocab_size = stack_vocab_size, .max_seq_len = stack_max_seq_len, .run = stack_run,            \
-    .logits = stack_logits, .flops_per_token = stack_flops_per_token, .info = stack_info,          \
-    .decoder_create = stack_decoder_create, .decoder_destroy = stack_decoder_destroy,              \
-    .decoder_nbytes = stack_decoder_nbytes, .decoder_truncate = stack_decoder_truncate,            \
-    .decode = stack_decode, .decode_each = stack_decode_each
-
 /* ---- between stack*.c ------------------------------------------------------------------------ */
 
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */

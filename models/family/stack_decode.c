@@ -2,7 +2,7 @@
 /* Generation: the same blocks on plain memory, with keys and values kept from call to call. */
 #include <string.h>
 
-#include "stack.h"
+#include "layer.h"
 
 /* Most tokens at once, and most rows of logits on a device whose memory is not the host's. More go
  * in pieces. */
@@ -27,7 +27,7 @@ struct model_decoder {
     int32_t *host;            /* [2 * STRIDE] its tokens and positions */
     int nsegments;
     void *memory;
-    float *cos, *sin;         /* (max_tokens, D/2), where positions are rotary */
+    struct stack_tables tables; /* of max_tokens positions */
     int32_t *tokens;          /* (STRIDE) */
     int32_t *positions;       /* (STRIDE) */
     void *k, *v;              /* (nlayers, nsequences, max_tokens, KVD) of kv_dtype */
@@ -41,13 +41,13 @@ struct model_decoder {
 
 static size_t kv_dim(const struct model *m)
 {
-    return (size_t)m->config.nkv_heads * (size_t)m->config.head_dim;
+    return (size_t)m->traits.nkv_heads * (size_t)m->traits.head_dim;
 }
 
 static void layout_cache(struct model_decoder *d, struct stack_carve *area)
 {
     const size_t one = (size_t)d->max_tokens * kv_dim(d->m), elem = fsdp_dtype_nbytes(d->kv_dtype);
-    const size_t all = (size_t)d->m->config.nlayers * (size_t)d->nsequences * one;
+    const size_t all = (size_t)d->m->traits.nlayers * (size_t)d->nsequences * one;
     d->k = stack_carve(area, all, elem);
     d->v = stack_carve(area, all, elem);
     d->cache_nbytes = 2 * all * elem;
@@ -60,48 +60,57 @@ static void layout_cache(struct model_decoder *d, struct stack_carve *area)
 static void layout_block(struct stack_block *blk, const struct model *m, int max_tokens,
                          struct stack_carve *area)
 {
-    const struct stack_config *c = &m->config;
-    const size_t rows = STRIDE, f32 = sizeof(float), C = (size_t)c->dim, F = (size_t)c->ffn;
-    const size_t NHD = (size_t)c->nheads * (size_t)c->head_dim;
+    const struct traits *t = &m->traits;
+    const size_t rows = STRIDE, f32 = sizeof(float), C = (size_t)t->dim, F = (size_t)t->ffn;
+    const size_t NHD = (size_t)t->nheads * (size_t)t->head_dim;
     const struct nn_attention shape = {.B = 1,
                                        .Tq = STRIDE,
                                        .Tk = max_tokens,
-                                       .NH = c->nheads,
-                                       .NKV = c->nkv_heads,
-                                       .D = c->head_dim};
+                                       .NH = t->nheads,
+                                       .NKV = t->nkv_heads,
+                                       .D = t->head_dim};
+    float *mean = stack_carve(area, rows, f32), *rstd = stack_carve(area, rows, f32);
 
-    if (m->family->norm_bias)
-        blk->mean1 = blk->mean2 = stack_carve(area, rows, f32);
-    blk->rstd1 = blk->rstd2 = stack_carve(area, rows, f32);
+    for (int i = 0; i < STACK_NNORMS; i++) {
+        blk->mean[i] = m->traits.norm == TRAITS_LAYER ? mean : NULL;
+        blk->rstd[i] = rstd;
+    }
     blk->q = stack_carve(area, rows * NHD, f32);
     blk->k_new = stack_carve(area, rows * kv_dim(m), f32);
     blk->v_new = stack_carve(area, rows * kv_dim(m), f32);
     blk->o = stack_carve(area, rows * NHD, f32);
-    blk->lse = stack_carve(area, rows * (size_t)c->nheads, f32);
-    if (m->family->gated)
+    blk->lse = stack_carve(area, rows * (size_t)t->nheads, f32);
+    if (t->qk_norm != TRAITS_QK_NONE) {
+        blk->q_raw = stack_carve(area, rows * NHD, f32);
+        blk->k_raw = stack_carve(area, rows * kv_dim(m), f32);
+        blk->q_rstd = stack_carve(area, rows * (size_t)t->nheads, f32);
+        blk->k_rstd = stack_carve(area, rows * (size_t)t->nkv_heads, f32);
+    }
+    if (t->post_norm)
+        blk->attn_y = blk->mlp_y = stack_carve(area, rows * C, f32);
+    if (t->parallel)
+        blk->mid = stack_carve(area, rows * C, f32);
+    if (t->gated)
         blk->gate = stack_carve(area, rows * F, f32);
     blk->up = stack_carve(area, rows * F, f32);
     blk->norm = stack_carve(area, rows * C, f32);
-    blk->act = stack_carve(area, rows * (F > NHD ? F : NHD), f32);
+    blk->act = stack_carve(area, rows * stack_act_width(m), f32);
     blk->work = stack_carve(area, m->nn->attention_work_nelem(&shape), f32);
 }
 
 static size_t layout(struct model_decoder *d, void *memory)
 {
-    const struct stack_config *c = &d->m->config;
+    const struct traits *t = &d->m->traits;
     struct stack_carve area = {memory, 0};
-    const size_t rows = STRIDE, table = (size_t)d->max_tokens * (size_t)c->head_dim / 2;
+    const size_t rows = STRIDE;
 
-    if (d->m->inv_freq) {
-        d->cos = stack_carve(&area, table, sizeof(float));
-        d->sin = stack_carve(&area, table, sizeof(float));
-    }
+    stack_tables_layout(&d->tables, d->m, d->max_tokens, &area);
     d->tokens = stack_carve(&area, rows, sizeof(int32_t));
     d->positions = stack_carve(&area, rows, sizeof(int32_t));
     layout_cache(d, &area);
-    d->stream = stack_carve(&area, rows * (size_t)c->dim, sizeof(float));
+    d->stream = stack_carve(&area, rows * (size_t)t->dim, sizeof(float));
     if (!d->on_host)
-        d->logits = stack_carve(&area, LOGIT_ROWS * (size_t)c->vocab, sizeof(float));
+        d->logits = stack_carve(&area, LOGIT_ROWS * (size_t)t->vocab, sizeof(float));
     layout_block(&d->block, d->m, d->max_tokens, &area);
     return area.nbytes;
 }
@@ -109,9 +118,9 @@ static size_t layout(struct model_decoder *d, void *memory)
 static int check_opts(const struct model *m, const struct model_decoder_opts *opts,
                       struct fsdp_err *err)
 {
-    if (opts->max_tokens < 1 || opts->max_tokens > m->config.max_seq_len)
+    if (opts->max_tokens < 1 || opts->max_tokens > m->traits.max_seq_len)
         return fsdp_err_set(err, FSDP_EINVAL, "%d tokens: the model's %s is %d", opts->max_tokens,
-                            m->family->max_seq_len_key, m->config.max_seq_len);
+                            m->family->keys->max_seq_len, m->traits.max_seq_len);
     if (opts->nsequences < 0 || opts->nsequences > MODEL_MAX_SEQUENCES)
         return fsdp_err_set(err, FSDP_EINVAL, "%d sequences at once, allowed are 1 to %d",
                             opts->nsequences, MODEL_MAX_SEQUENCES);
@@ -137,7 +146,7 @@ static int make_memory(struct model_decoder *d, struct fsdp_err *err)
     /* Rows of sequences that take no part are computed nevertheless. */
     return fsdp_zero(
         d->lane, d->block.o,
-        STRIDE * (size_t)d->m->config.nheads * (size_t)d->m->config.head_dim * sizeof(float), err);
+        STRIDE * (size_t)d->m->traits.nheads * (size_t)d->m->traits.head_dim * sizeof(float), err);
 }
 
 int stack_decoder_create(struct model_decoder **out, const struct model *model,
@@ -158,14 +167,7 @@ int stack_decoder_create(struct model_decoder **out, const struct model *model,
     d->kv_dtype = opts->kv_dtype;
     d->on_host = fsdp_device_is_host(fsdp_lane_device(lane));
     FSDP_TRY_GOTO(make_memory(d, err), out);
-    if (model->inv_freq) {
-        struct nn_rope_table table = {.cos = d->cos,
-                                      .sin = d->sin,
-                                      .inv_freq = model->inv_freq,
-                                      .T = d->max_tokens,
-                                      .half = model->config.head_dim / 2};
-        FSDP_TRY_GOTO(model->nn->rope_table(lane, &table, err), out);
-    }
+    FSDP_TRY_GOTO(stack_tables_fill(&d->tables, model, d->max_tokens, lane, err), out);
     *out = d;
     d = NULL;
 out:
@@ -222,7 +224,7 @@ static int attend_segment(struct model_decoder *d, const struct stack_block *blk
                           const struct segment *s, struct fsdp_err *err)
 {
     const size_t KVD = kv_dim(d->m), row = (size_t)s->row;
-    const size_t NHD = (size_t)d->m->config.nheads * (size_t)d->m->config.head_dim;
+    const size_t NHD = (size_t)d->m->traits.nheads * (size_t)d->m->traits.head_dim;
     const size_t first = ((size_t)blk->layer * (size_t)d->nsequences + (size_t)s->sequence) *
                          (size_t)d->max_tokens * KVD;
     const int had = d->ntokens[s->sequence], has = had + s->nrows;
@@ -253,24 +255,23 @@ static int attend_segments(struct model_decoder *d, const struct stack_block *bl
 
 static int decode_layers(struct model_decoder *d, int nrows, struct fsdp_err *err)
 {
-    const struct stack_config *c = &d->m->config;
+    const struct traits *t = &d->m->traits;
     struct stack_block blk = d->block;
 
     blk.lane = d->lane;
     blk.B = 1;
     blk.Tq = blk.Tk = nrows;
-    blk.cos = d->cos;
-    blk.sin = d->sin;
+    blk.tables = d->tables;
     blk.positions = d->positions;
     blk.kept_attention = attend_segments;
     blk.decoder = d;
     blk.in = blk.out = d->stream;
-    for (int i = 0; i < c->nlayers; i++) {
+    for (int i = 0; i < t->nlayers; i++) {
         blk.layer = i;
-        for (int w = 0; w < d->m->family->nweights; w++)
-            blk.param[w].w = d->param[d->m->layer_param[i * d->m->family->nweights + w]];
-        FSDP_TRY(d->m->family->attention_forward(d->m, &blk, true, err));
-        FSDP_TRY(d->m->family->mlp_forward(d->m, &blk, true, err));
+        for (int w = 0; w < d->m->nweights; w++)
+            blk.param[w].w = d->param[d->m->layer_param[i * d->m->nweights + w]];
+        FSDP_TRY(layer_attention_forward(d->m, &blk, true, err));
+        FSDP_TRY(layer_mlp_forward(d->m, &blk, true, err));
     }
     return FSDP_OK;
 }
@@ -280,29 +281,31 @@ static int decode_logits(struct model_decoder *d, int first, int rows, float *lo
                          struct fsdp_err *err)
 {
     const struct model *m = d->m;
-    const struct stack_config *c = &m->config;
+    const struct traits *t = &m->traits;
     struct stack_norm norm = {.y = d->block.norm,
-                              .mean = d->block.mean1,
-                              .rstd = d->block.rstd1,
-                              .x = d->stream + (size_t)first * (size_t)c->dim,
+                              .mean = d->block.mean[0],
+                              .rstd = d->block.rstd[0],
+                              .x = d->stream + (size_t)first * (size_t)t->dim,
                               .w = d->param[m->norm_param],
-                              .b = m->family->norm_bias ? d->param[m->norm_bias_param] : NULL,
-                              .rows = rows};
+                              .b = m->traits.norm == TRAITS_LAYER ? d->param[m->norm_bias_param] : NULL,
+                              .rows = rows,
+                              .dim = t->dim};
     struct nn_linear linear = {.out = logits,
                                .x = d->block.norm,
                                .w = d->param[m->head_param],
                                .rows = rows,
-                               .nin = c->dim,
-                               .nout = c->vocab};
-    FSDP_TRY(m->family->norm_forward(m, d->lane, &norm, err));
-    return m->nn->linear_forward(d->lane, &linear, err);
+                               .nin = t->dim,
+                               .nout = t->vocab};
+    FSDP_TRY(stack_norm_forward(m, d->lane, &norm, err));
+    FSDP_TRY(m->nn->linear_forward(d->lane, &linear, err));
+    return stack_last_step(m, d->lane, logits, (size_t)rows * (size_t)t->vocab, err);
 }
 
 /* Those of the last `rows` of the stream's ntokens, into the host's memory. */
 static int decode_head(struct model_decoder *d, int ntokens, int rows, float *logits,
                        struct fsdp_err *err)
 {
-    const size_t vocab = (size_t)d->m->config.vocab;
+    const size_t vocab = (size_t)d->m->traits.vocab;
     if (d->on_host)
         return rows ? decode_logits(d, ntokens - rows, rows, logits, err) : FSDP_OK;
     for (int done = 0; done < rows; done += LOGIT_ROWS) {
@@ -323,18 +326,23 @@ static int decode_embed(struct model_decoder *d, int nrows, struct fsdp_err *err
                                  .w = d->param[m->embed_param],
                                  .tokens = d->tokens,
                                  .rows = nrows,
-                                 .vocab = m->config.vocab,
-                                 .dim = m->config.dim};
+                                 .vocab = m->traits.vocab,
+                                 .dim = m->traits.dim};
     FSDP_TRY(fsdp_copy(d->lane, d->tokens, d->host, nbytes, err));
     FSDP_TRY(fsdp_copy(d->lane, d->positions, d->host + STRIDE, nbytes, err));
     FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
-    if (!m->family->position_weight)
-        return FSDP_OK;
-    embed.w = d->param[m->position_param];
-    embed.tokens = d->positions;
-    embed.vocab = m->config.max_seq_len;
-    embed.beta = 1;
-    return m->nn->embedding_forward(d->lane, &embed, err);
+    if (m->family->names->positions) {
+        embed.w = d->param[m->position_param];
+        embed.tokens = d->positions;
+        embed.vocab = m->traits.max_seq_len;
+        embed.beta = 1;
+        FSDP_TRY(m->nn->embedding_forward(d->lane, &embed, err));
+    }
+    const struct nn_scale_add scale = {.out = d->stream,
+                                       .x = d->stream,
+                                       .nelem = (size_t)nrows * (size_t)m->traits.dim,
+                                       .alpha = stack_embed_scale(m, FSDP_F32)};
+    return scale.alpha == 1 ? FSDP_OK : m->nn->scale_add(d->lane, &scale, err);
 }
 
 /* All segments, which are nrows together, and the logits of the last nlogits rows. */
@@ -378,7 +386,7 @@ int stack_decode(struct model_decoder *d, int sequence, const int32_t *tokens, i
     for (int done = 0; done < ntokens;) {
         int piece = ntokens - done < STRIDE ? ntokens - done : STRIDE;
         bool last = done + piece == ntokens;
-        float *out = logits + (all ? (size_t)done * (size_t)d->m->config.vocab : 0);
+        float *out = logits + (all ? (size_t)done * (size_t)d->m->traits.vocab : 0);
         FSDP_TRY(decode_piece(d, sequence, tokens + done, piece, all ? piece : last, out, err));
         done += piece;
     }

@@ -15,7 +15,7 @@
  * it chunk by chunk. In training the head does all of its work in the backward phase, loss
  * included, so that logits are made once.
  */
-#include "stack.h"
+#include "layer.h"
 
 struct pass {
     struct model *m;
@@ -33,10 +33,10 @@ int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, 
     for (int b = 0; b < nrows; b++)
         for (int t = 0; t < ncols; t++) {
             int32_t token = tokens[(size_t)b * (size_t)ncols + (size_t)t];
-            if (token < 0 || token >= m->config.vocab)
+            if (token < 0 || token >= m->traits.vocab)
                 return fsdp_err_set(err, FSDP_EINVAL,
                                     "token %d at row %d, position %d: the vocabulary has %d", token,
-                                    b, t, m->config.vocab);
+                                    b, t, m->traits.vocab);
         }
     return FSDP_OK;
 }
@@ -65,8 +65,8 @@ static int check_documents(const struct model *m, const struct model_batch *batc
             const int32_t label = batch->labels ? batch->labels[at] : MODEL_IGNORE;
             const int32_t start = batch->starts ? batch->starts[at] : 0;
             const int32_t before = t && batch->starts ? batch->starts[at - 1] : 0;
-            if (label != MODEL_IGNORE && (label < 0 || label >= m->config.vocab))
-                return refuse_label(label, b, t, m->config.vocab, err);
+            if (label != MODEL_IGNORE && (label < 0 || label >= m->traits.vocab))
+                return refuse_label(label, b, t, m->traits.vocab, err);
             if (start != before && start != t)
                 return refuse_start(start, b, t, err);
         }
@@ -89,14 +89,14 @@ static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
                  enum fsdp_phase phase, struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const int *param = m->layer_param + (ptrdiff_t)blk->layer * m->family->nweights;
+    const int *param = m->layer_param + (ptrdiff_t)blk->layer * m->nweights;
     const bool backward = phase == FSDP_BACKWARD;
     struct fsdp_view view;
 
     FSDP_TRY(fsdp_module_enter(p->f, m->part[blk->layer][part], phase, &view, err));
     blk->lane = view.lane;
-    for (int w = 0; w < m->family->nweights; w++)
-        if (m->weight_part[w] == part)
+    for (int w = 0; w < m->nweights; w++)
+        if (m->weight[w].part == part)
             blk->param[w] = (struct stack_param){
                 .w = view.param[param[w]],
                 .dw = backward ? view.grad[param[w]] : NULL,
@@ -118,8 +118,7 @@ static struct stack_block block_of(const struct pass *p, int layer)
 {
     return (struct stack_block){
         .dtype = p->m->dtypes.activation,
-        .cos = p->mem.cos,
-        .sin = p->mem.sin,
+        .tables = p->mem.tables,
         .starts = p->batch->starts ? p->mem.starts : NULL,
         .positions = p->batch->starts ? p->mem.positions : NULL,
         .drop = p->batch->dropout ? p->batch : NULL,
@@ -145,28 +144,33 @@ static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_
     struct nn_positions positions = {
         .out = p->mem.positions, .starts = b->starts ? p->mem.starts : NULL, .B = b->B, .T = b->T};
     FSDP_TRY(m->nn->positions(view->lane, &positions, err));
-    if (!m->inv_freq)
-        return FSDP_OK;
-    struct nn_rope_table table = {.cos = p->mem.cos,
-                                  .sin = p->mem.sin,
-                                  .inv_freq = m->inv_freq,
-                                  .T = b->T,
-                                  .half = m->config.head_dim / 2,
-                                  .dtype = m->dtypes.buffer};
-    return m->nn->rope_table(view->lane, &table, err);
+    return stack_tables_fill(&p->mem.tables, m, b->T, view->lane, err);
+}
+
+/* The stream after the embedding, or its gradient, times the model's multiplier. */
+static int embed_scale(const struct pass *p, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    const struct nn_scale_add args = {
+        .out = p->mem.stream,
+        .x = p->mem.stream,
+        .nelem = (size_t)p->batch->B * (size_t)p->batch->T * (size_t)m->traits.dim,
+        .alpha = stack_embed_scale(m, m->dtypes.activation),
+        .dtype = m->dtypes.activation};
+    return args.alpha == 1 ? FSDP_OK : m->nn->scale_add(lane, &args, err);
 }
 
 /* The stream after the embedding, or its gradient, with dropout. */
 static int embed_dropout(const struct pass *p, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    const struct stack_config *c = &p->m->config;
+    const struct traits *t = &p->m->traits;
     struct nn_dropout args = {
         .out = p->mem.stream,
         .x = p->mem.stream,
         .B = p->batch->B,
-        .row_nelem = (size_t)p->batch->T * (size_t)c->dim,
+        .row_nelem = (size_t)p->batch->T * (size_t)t->dim,
         .dtype = p->m->dtypes.activation,
-        .drop = stack_drop(p->batch->dropout ? p->batch : NULL, 0, STACK_EMBED, c->embed_drop)};
+        .drop = stack_drop(p->batch->dropout ? p->batch : NULL, 0, STACK_EMBED, t->embed_drop)};
     return args.drop.p > 0 ? p->m->nn->dropout(lane, &args, err) : FSDP_OK;
 }
 
@@ -179,18 +183,19 @@ static int embed_forward(struct pass *p, struct fsdp_err *err)
                                 .w = view.param[m->embed_param],
                                 .tokens = p->mem.inputs,
                                 .rows = p->batch->B * p->batch->T,
-                                .vocab = m->config.vocab,
-                                .dim = m->config.dim,
+                                .vocab = m->traits.vocab,
+                                .dim = m->traits.dim,
                                 .dtype = m->dtypes.activation,
                                 .w_dtype = view.param_dtype};
     FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
-    if (m->family->position_weight) {
+    if (m->family->names->positions) {
         args.w = view.param[m->position_param];
         args.tokens = p->mem.positions;
-        args.vocab = m->config.max_seq_len;
+        args.vocab = m->traits.max_seq_len;
         args.beta = 1;
         FSDP_TRY(m->nn->embedding_forward(view.lane, &args, err));
     }
+    FSDP_TRY(embed_scale(p, view.lane, err));
     FSDP_TRY(embed_dropout(p, view.lane, err));
     return fsdp_module_leave(p->f, m->embed, FSDP_FORWARD, err);
 }
@@ -204,13 +209,14 @@ static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
     blk.in = blk.out = p->mem.stream;
     if (!p->train)
         blk.in_copy = NULL;
-    if (!p->train || fsdp_module_recomputes(p->f, m->part[layer][STACK_PART_LAYER]))
+    if (!m->traits.parallel &&
+        (!p->train || fsdp_module_recomputes(p->f, m->part[layer][STACK_PART_LAYER])))
         blk.mid = NULL;
     FSDP_TRY(enter(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
-    FSDP_TRY(m->family->attention_forward(m, &blk, true, err));
+    FSDP_TRY(layer_attention_forward(m, &blk, true, err));
     FSDP_TRY(leave_part(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
     FSDP_TRY(enter(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
-    FSDP_TRY(m->family->mlp_forward(m, &blk, true, err));
+    FSDP_TRY(layer_mlp_forward(m, &blk, true, err));
     FSDP_TRY(leave_part(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
     return leave_part(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err);
 }
@@ -220,9 +226,9 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
                                  const struct stack_head_mem *mem, int first, int rows)
 {
     const struct model *m = p->m;
-    const bool biased = m->family->norm_bias, backward = view->grad;
+    const bool biased = m->traits.norm == TRAITS_LAYER, backward = view->grad;
     void *stream =
-        nn_at(p->mem.stream, m->dtypes.activation, (size_t)first * (size_t)m->config.dim);
+        nn_at(p->mem.stream, m->dtypes.activation, (size_t)first * (size_t)m->traits.dim);
     return (struct stack_norm){
         .y = mem->norm,
         .mean = mem->mean,
@@ -231,6 +237,7 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
         .w = view->param[m->norm_param],
         .b = biased ? view->param[m->norm_bias_param] : NULL,
         .rows = rows,
+        .dim = m->traits.dim,
         .dx = backward ? stream : NULL,
         .dw = backward ? view->grad[m->norm_param] : NULL,
         .db = backward && biased ? view->grad[m->norm_bias_param] : NULL,
@@ -252,29 +259,33 @@ static int head_output(const struct pass *p, const struct fsdp_view *view,
                                .w = view->param[m->head_param],
                                .work = mem->work,
                                .rows = rows,
-                               .nin = m->config.dim,
-                               .nout = m->config.vocab,
+                               .nin = m->traits.dim,
+                               .nout = m->traits.vocab,
                                .ldy = ld,
                                .dtype = m->dtypes.activation,
                                .y_dtype = m->dtypes.output,
                                .w_dtype = view->param_dtype};
-    FSDP_TRY(m->family->norm_forward(m, view->lane, &norm, err));
+    FSDP_TRY(stack_norm_forward(m, view->lane, &norm, err));
     return m->nn->linear_forward(view->lane, &linear, err);
 }
 
-/* The same for the caller, in fp32 and without gaps. */
+/* The same for the caller, in fp32, without gaps, and as the model's last step makes them. */
 static int head_logits(const struct pass *p, const struct fsdp_view *view,
                        const struct stack_head_mem *mem, int first, int rows, float *logits,
                        struct fsdp_err *err)
 {
-    const enum fsdp_dtype dtype = p->m->dtypes.output;
-    const int vocab = p->m->config.vocab;
+    const struct model *m = p->m;
+    const enum fsdp_dtype dtype = m->dtypes.output;
+    const int vocab = m->traits.vocab;
+    const size_t nelem = (size_t)rows * (size_t)vocab;
 
-    if (dtype == FSDP_F32)
-        return head_output(p, view, mem, first, rows, logits, vocab, err);
-    FSDP_TRY(head_output(p, view, mem, first, rows, mem->logits, vocab, err));
-    return fsdp_cast(view->lane, logits, FSDP_F32, mem->logits, dtype, (size_t)rows * (size_t)vocab,
-                     err);
+    if (dtype == FSDP_F32) {
+        FSDP_TRY(head_output(p, view, mem, first, rows, logits, vocab, err));
+    } else {
+        FSDP_TRY(head_output(p, view, mem, first, rows, mem->logits, vocab, err));
+        FSDP_TRY(fsdp_cast(view->lane, logits, FSDP_F32, mem->logits, dtype, nelem, err));
+    }
+    return stack_last_step(m, view->lane, logits, nelem, err);
 }
 
 static int head_loss(const struct pass *p, const struct fsdp_view *view,
@@ -284,9 +295,11 @@ static int head_loss(const struct pass *p, const struct fsdp_view *view,
                                     .targets = p->mem.targets + first,
                                     .loss_sum = p->loss_sum,
                                     .rows = rows,
-                                    .vocab = p->m->config.vocab,
+                                    .vocab = p->m->traits.vocab,
                                     .ld = mem->ld,
                                     .scale = (float)p->batch->loss_scale,
+                                    .logit_scale = (float)p->m->traits.logit_scale,
+                                    .softcap = (float)p->m->traits.logit_softcap,
                                     .loss_scale = view->loss_scale,
                                     .grad = p->train,
                                     .dtype = p->m->dtypes.output};
@@ -305,7 +318,7 @@ static int head_forward(struct pass *p, struct fsdp_err *err)
     stack_head_layout(&mem, m, nrows, view.work);
     for (int first = 0; first < nrows && !p->train; first += chunk) {
         int rows = nrows - first < chunk ? nrows - first : chunk;
-        float *logits = p->logits + (p->logits ? (size_t)first * (size_t)m->config.vocab : 0);
+        float *logits = p->logits + (p->logits ? (size_t)first * (size_t)m->traits.vocab : 0);
         FSDP_TRY(p->logits ? head_logits(p, &view, &mem, first, rows, logits, err)
                            : head_loss(p, &view, &mem, first, rows, err));
     }
@@ -318,7 +331,7 @@ static int forward(struct pass *p, struct fsdp_err *err)
     FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_FORWARD, &view, err));
     FSDP_TRY(begin_pass(p, &view, err));
     FSDP_TRY(embed_forward(p, err));
-    for (int i = 0; i < p->m->config.nlayers; i++)
+    for (int i = 0; i < p->m->traits.nlayers; i++)
         FSDP_TRY(layer_forward(p, i, err));
     FSDP_TRY(head_forward(p, err));
     return fsdp_module_leave(p->f, p->m->root, FSDP_FORWARD, err);
@@ -336,8 +349,8 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                                .dy = mem->logits,
                                .work = mem->work,
                                .rows = rows,
-                               .nin = m->config.dim,
-                               .nout = m->config.vocab,
+                               .nin = m->traits.dim,
+                               .nout = m->traits.vocab,
                                .ldy = mem->ld,
                                .beta = fsdp_view_grad_beta(view, m->head_param),
                                .dtype = m->dtypes.activation,
@@ -348,8 +361,8 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                               .dy = mem->logits,
                               .work = mem->work,
                               .rows = rows,
-                              .nin = m->config.dim,
-                              .nout = m->config.vocab,
+                              .nin = m->traits.dim,
+                              .nout = m->traits.vocab,
                               .ldy = mem->ld,
                               .dtype = m->dtypes.activation,
                               .y_dtype = m->dtypes.output,
@@ -362,7 +375,7 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
         float beta = fsdp_view_grad_beta(view, m->norm_bias_param);
         norm.dw_beta = norm.dw ? norm.dw_beta : beta;
     }
-    return m->family->norm_backward(m, view->lane, &norm, err);
+    return stack_norm_backward(m, view->lane, &norm, err);
 }
 
 /* Activation checkpointing may cover a module that has nothing to make again. */
@@ -405,17 +418,17 @@ static int attention_recompute(struct pass *p, struct stack_block *blk, bool add
 {
     const struct model *m = p->m;
     const int module = m->part[blk->layer][STACK_PART_ATTENTION];
-    const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->config.dim;
+    const size_t nelem = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->traits.dim;
 
     FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err));
     blk->in_copy = add ? blk->out : NULL;
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL) {
-        FSDP_TRY(m->family->attention_forward(m, blk, add, err));
+        FSDP_TRY(layer_attention_forward(m, blk, add, err));
     } else {
         if (add)
             FSDP_TRY(fsdp_copy(blk->lane, blk->out, blk->in, nelem * fsdp_dtype_nbytes(blk->dtype),
                                err));
-        FSDP_TRY(m->family->attend(m, blk, add, err));
+        FSDP_TRY(layer_attend(m, blk, add, err));
     }
     return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err);
 }
@@ -429,7 +442,7 @@ static int mlp_recompute(struct pass *p, struct stack_block *blk, struct fsdp_er
     FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err));
     blk->mid = NULL;
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL)
-        FSDP_TRY(m->family->mlp_forward(m, blk, false, err));
+        FSDP_TRY(layer_mlp_forward(m, blk, false, err));
     return leave_part(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
 }
 
@@ -440,7 +453,7 @@ static int layer_recompute(struct pass *p, int layer, struct fsdp_err *err)
     FSDP_TRY(enter(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err));
     blk.in = blk.in_copy; /* as saved */
     blk.out = blk.mid;    /* which grows from the input to the middle of the block */
-    FSDP_TRY(attention_recompute(p, &blk, true, err));
+    FSDP_TRY(attention_recompute(p, &blk, !p->m->traits.parallel, err));
     FSDP_TRY(mlp_recompute(p, &blk, err));
     return leave_part(p, &blk, STACK_PART_LAYER, FSDP_RECOMPUTE, err);
 }
@@ -453,7 +466,7 @@ static int mlp_backward(struct pass *p, struct stack_block *blk, struct fsdp_err
         FSDP_TRY(mlp_recompute(p, &again, err));
     }
     FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err));
-    FSDP_TRY(p->m->family->mlp_backward(p->m, blk, err));
+    FSDP_TRY(layer_mlp_backward(p->m, blk, err));
     return leave_part(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err);
 }
 
@@ -464,7 +477,7 @@ static int attention_backward(struct pass *p, struct stack_block *blk, struct fs
         FSDP_TRY(attention_recompute(p, &again, false, err));
     }
     FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err));
-    FSDP_TRY(p->m->family->attention_backward(p->m, blk, err));
+    FSDP_TRY(layer_attention_backward(p->m, blk, err));
     return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err);
 }
 
@@ -489,20 +502,21 @@ static int embed_backward(struct pass *p, struct fsdp_err *err)
     FSDP_TRY(recompute_nothing(p, m->embed, err));
     FSDP_TRY(fsdp_module_enter(p->f, m->embed, FSDP_BACKWARD, &view, err));
     FSDP_TRY(embed_dropout(p, view.lane, err));
+    FSDP_TRY(embed_scale(p, view.lane, err));
     struct nn_embedding args = {.out = view.grad[m->embed_param],
                                 .dy = p->mem.stream,
                                 .tokens = p->mem.inputs,
                                 .rows = p->batch->B * p->batch->T,
-                                .vocab = m->config.vocab,
-                                .dim = m->config.dim,
+                                .vocab = m->traits.vocab,
+                                .dim = m->traits.dim,
                                 .beta = fsdp_view_grad_beta(&view, m->embed_param),
                                 .dtype = m->dtypes.activation,
                                 .dw_dtype = view.grad_dtype};
     FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
-    if (m->family->position_weight) {
+    if (m->family->names->positions) {
         args.out = view.grad[m->position_param];
         args.tokens = p->mem.positions;
-        args.vocab = m->config.max_seq_len;
+        args.vocab = m->traits.max_seq_len;
         args.beta = fsdp_view_grad_beta(&view, m->position_param);
         FSDP_TRY(m->nn->embedding_backward(view.lane, &args, err));
     }
@@ -515,7 +529,7 @@ static int backward(struct pass *p, struct fsdp_err *err)
     FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_BACKWARD, &view, err));
     stack_root_layout(&p->mem, p->m, p->batch->B, p->batch->T, view.saved);
     FSDP_TRY(head_backward(p, err));
-    for (int i = p->m->config.nlayers - 1; i >= 0; i--)
+    for (int i = p->m->traits.nlayers - 1; i >= 0; i--)
         FSDP_TRY(layer_backward(p, i, err));
     FSDP_TRY(embed_backward(p, err));
     return fsdp_module_leave(p->f, p->m->root, FSDP_BACKWARD, err);

@@ -180,7 +180,7 @@ void train_show_training(struct report *report, const struct train_parts *p,
 
     p->ops->info(p->model, &info);
     report_title(report, "training");
-    report_row(report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family,
+    report_row(report, "model", "%s (%s), %s parameters", c->model.path, p->ops->family(p->model),
                report_count(count, fsdp_param_nelem_total(p->tree)));
     if (info.dropout > 0)
         report_row(report, "dropout", "%g%s", info.dropout,

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "family/llama.h"
+#include "family/stack.h"
 #include "ref_run.h"
 
 /* ---- a table of operators that counts time -------------------------------------------------- */
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct nn_ops ops = timed_ops();
-    struct ref_rank r = {.ops = &model_llama_ops};
+    struct ref_rank r = {.ops = &model_decoder_ops};
     struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
     struct fsdp_oob *oob;
     const char *config;

@@ -2,7 +2,7 @@
 /* config.json: what is read, in the keys of transformers 4 and 5, and how bad ones are refused. */
 #include <unistd.h>
 
-#include "family/llama.h"
+#include "family/stack.h"
 #include "ref_files.h"
 #include "tap.h"
 
@@ -143,8 +143,8 @@ static void test_values(void)
                  " \"rope_scaling\": null, \"initializer_range\": 0.5");
     if (!ok(open_config(&m, &err) == FSDP_OK, "a good file is read %s", err.text))
         return;
-    const struct stack_config *c = &m->config;
-    model_llama_ops.info(m, &info);
+    const struct traits *c = &m->traits;
+    model_decoder_ops.info(m, &info);
     ok(c->vocab == 256 && c->dim == 64 && c->ffn == 176 && c->nlayers == 2 && c->nheads == 4 &&
            c->max_seq_len == 64 && c->norm_eps == 1e-5 && c->init_std == 0.5 && !c->tied,
        "its values");
@@ -153,11 +153,11 @@ static void test_values(void)
     ok(info.dtype == FSDP_BF16 && info.neos == 2 && info.eos[1] == 9 && info.bos == -1,
        "dtype and tokens");
     ok(m->inv_freq[0] == 1 && fabs(m->inv_freq[8] - 0.01) < 1e-12, "theta defaults to 10000");
-    ok(model_llama_ops.vocab_size(m) == 256 && model_llama_ops.max_seq_len(m) == 64, "through ops");
+    ok(model_decoder_ops.vocab_size(m) == 256 && model_decoder_ops.max_seq_len(m) == 64, "through ops");
     /* 6 * (2 * (2*64*128 + 2*64*128 + 3*64*176 + 11*128) + 64*256) */
-    ok(model_llama_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1408) + 16384),
+    ok(model_decoder_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1408) + 16384),
        "operations per token");
-    model_llama_ops.destroy(m);
+    model_decoder_ops.destroy(m);
 }
 
 /* The same settings in the keys of transformers 4 and 5, against the formula written out. */
@@ -186,14 +186,14 @@ static void test_rope(void)
             worst = fmax(worst, fabs(m->inv_freq[i] / want - 1));
         }
         ok(worst < 1e-12, "Llama-3 scaling, keys of transformers %d", 4 + k);
-        model_llama_ops.destroy(m);
+        model_decoder_ops.destroy(m);
     }
     struct fsdp_err err = FSDP_ERR_INIT;
     struct model *m;
     write_config(NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}");
     ok(open_config(&m, &err) == FSDP_OK && m->inv_freq[0] == 0.25, "linear scaling %s", err.text);
     if (m)
-        model_llama_ops.destroy(m);
+        model_decoder_ops.destroy(m);
 }
 
 /* What transformers itself wrote, in both dialects, is one model. */
@@ -203,7 +203,7 @@ static void test_dialects(void)
     struct model *m[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
         struct fsdp_err err = FSDP_ERR_INIT;
-        ok(model_llama_ops.create(&m[i], ref_path("llama-tiny", names[i]), &err) == FSDP_OK,
+        ok(model_decoder_ops.create(&m[i], ref_path("llama-tiny", names[i]), &err) == FSDP_OK,
            "%s is read %s", names[i], err.text);
     }
     if (m[0] && m[1])
@@ -211,7 +211,7 @@ static void test_dialects(void)
                !memcmp(m[0]->inv_freq, m[1]->inv_freq, 8 * sizeof *m[0]->inv_freq),
            "both dialects give the same configuration");
     for (int i = 0; i < 2; i++)
-        model_llama_ops.destroy(m[i]);
+        model_decoder_ops.destroy(m[i]);
 }
 
 /* Every allocation that fails is reported and nothing is leaked or half made. */
@@ -222,7 +222,7 @@ static void test_out_of_memory(void)
     struct model *m;
     ok(open_config(&m, NULL) == FSDP_OK, "a good file is read");
     uint64_t count = fsdp_alloc_count() - before;
-    model_llama_ops.destroy(m);
+    model_decoder_ops.destroy(m);
     for (uint64_t nth = 1; nth <= count; nth++) {
         struct fsdp_err err = FSDP_ERR_INIT;
         fsdp_alloc_fail_at(nth);
@@ -265,31 +265,31 @@ static void test_gpt2_values(void)
     write_gpt2(NULL, NULL);
     if (!ok(open_config(&m, &err) == FSDP_OK, "a GPT-2 is read %s", err.text))
         return;
-    const struct stack_config *c = &m->config;
+    const struct traits *c = &m->traits;
     ok(c->vocab == 211 && c->dim == 48 && c->ffn == 192 && c->nlayers == 2 && c->nheads == 3 &&
            c->nkv_heads == 3 && c->head_dim == 16 && c->max_seq_len == 64 && c->norm_eps == 1e-6 &&
            c->init_std == 0.02 && c->tied && c->resid_drop == 0 && !m->inv_freq,
        "its values; tied unless it says otherwise");
     /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 11*48) + 48*211) */
-    ok(model_gpt2_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 528) + 10128),
+    ok(model_decoder_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 528) + 10128),
        "operations per token");
-    model_gpt2_ops.destroy(m);
+    model_decoder_ops.destroy(m);
     write_gpt2("n_inner", "100");
-    ok(open_config(&m, &err) == FSDP_OK && m->config.ffn == 100, "n_inner is read");
-    model_gpt2_ops.destroy(m);
+    ok(open_config(&m, &err) == FSDP_OK && m->traits.ffn == 100, "n_inner is read");
+    model_decoder_ops.destroy(m);
     write_gpt2("tie_word_embeddings", "false");
-    ok(open_config(&m, &err) == FSDP_OK && !m->config.tied, "tying is read");
-    model_gpt2_ops.destroy(m);
+    ok(open_config(&m, &err) == FSDP_OK && !m->traits.tied, "tying is read");
+    model_decoder_ops.destroy(m);
     write_gpt2("attn_pdrop", NULL);
     struct model_info info;
-    ok(open_config(&m, &err) == FSDP_OK && m->config.attn_drop == 0.1 && m->config.embed_drop == 0,
+    ok(open_config(&m, &err) == FSDP_OK && m->traits.attn_drop == 0.1 && m->traits.embed_drop == 0,
        "dropout that is not named is 0.1, as in transformers");
-    model_gpt2_ops.info(m, &info);
+    model_decoder_ops.info(m, &info);
     ok(info.dropout == 0.1, "the largest one is told");
-    model_gpt2_ops.set_dropout(m, 0.2);
-    ok(m->config.attn_drop == 0.2 && m->config.embed_drop == 0.2 && m->config.resid_drop == 0.2,
+    model_decoder_ops.set_dropout(m, 0.2);
+    ok(m->traits.attn_drop == 0.2 && m->traits.embed_drop == 0.2 && m->traits.resid_drop == 0.2,
        "all are set at once");
-    model_gpt2_ops.destroy(m);
+    model_decoder_ops.destroy(m);
 }
 
 static void test_gpt2_bad(void)

@@ -277,7 +277,7 @@ static void test_long_prompt(const char *config)
         l.ops->decoder_destroy(d);
     }
     ok(rc == FSDP_OK && worst_difference(logits[0], logits[1], (size_t)N * V) < 1e-4,
-       "%s: 600 tokens at once and one by one agree%s%s", l.ops->family, rc ? ": " : "",
+       "%s: 600 tokens at once and one by one agree%s%s", l.ops->family(l.model), rc ? ": " : "",
        rc ? err.text : "");
     unload(&l);
     remove("long-config.json");
@@ -435,18 +435,18 @@ static void test_describe(void)
 {
     struct model *model;
     struct fsdp_module_tree *tree;
-    if (!ok(!model_llama_ops.create(&model, ref_path("llama-tiny", "config.json"), &err) &&
+    if (!ok(!model_decoder_ops.create(&model, ref_path("llama-tiny", "config.json"), &err) &&
                 !fsdp_module_tree_create(&tree, &err),
             "a model"))
         return;
-    ok(model_llama_ops.describe(model, tree, 1, 65, &err) == FSDP_EINVAL &&
+    ok(model_decoder_ops.describe(model, tree, 1, 65, &err) == FSDP_EINVAL &&
            strstr(err.text, "max_position_embeddings (64)"),
        "too long: %s", err.text);
-    ok(model_llama_ops.describe(model, tree, 0, 5, &err) == FSDP_EINVAL, "no rows: %s", err.text);
-    ok(model_llama_ops.describe(model, tree, 1 << 30, 64, &err) == FSDP_EINVAL, "too many: %s",
+    ok(model_decoder_ops.describe(model, tree, 0, 5, &err) == FSDP_EINVAL, "no rows: %s", err.text);
+    ok(model_decoder_ops.describe(model, tree, 1 << 30, 64, &err) == FSDP_EINVAL, "too many: %s",
        err.text);
     fsdp_module_tree_destroy(tree);
-    model_llama_ops.destroy(model);
+    model_decoder_ops.destroy(model);
 }
 
 /* The first `count` tokens of a reference's batches; freed by the caller. */

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the keys of config.json, as transformers 4 and 5 write them, to traits. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "family.h"
+
+void traits_free(struct traits *t)
+{
+    for (int i = 0; i < TRAITS_NROPES; i++) {
+        fsdp_free(t->rope[i].inv_freq);
+        fsdp_free(t->rope[i].long_inv_freq);
+    }
+    fsdp_free(t->layers);
+    *t = (struct traits){0};
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static int read_heads(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                      struct fsdp_err *err)
+{
+    FSDP_TRY(hf_int(hf, k->nheads, true, 1, TRAITS_MAX_DIM, &t->nheads, err));
+    t->nkv_heads = t->nheads;
+    if (k->nkv_heads)
+        FSDP_TRY(hf_int(hf, k->nkv_heads, false, 1, t->nheads, &t->nkv_heads, err));
+    if (t->nheads % t->nkv_heads)
+        return hf_refuse(hf, FSDP_EINVAL, err, k->nkv_heads, "is %d, which does not divide %s (%d)",
+                         t->nkv_heads, k->nheads, t->nheads);
+    const bool given = k->head_dim && hf_has(hf, k->head_dim);
+    if (!given && !t->head_dim && t->dim % t->nheads)
+        return hf_refuse(hf, FSDP_EINVAL, err, k->dim, "is %d, not a multiple of %s (%d)", t->dim,
+                         k->nheads, t->nheads);
+    if (!t->head_dim)
+        t->head_dim = t->dim / t->nheads;
+    if (given)
+        FSDP_TRY(hf_int(hf, k->head_dim, false, 1, 4096, &t->head_dim, err));
+    if ((int64_t)t->nheads * t->head_dim > TRAITS_MAX_DIM)
+        return hf_refuse(hf, FSDP_EINVAL, err, k->nheads, "times head_dim is over %d",
+                         TRAITS_MAX_DIM);
+    return FSDP_OK;
+}
+
+static int read_sizes(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                      struct fsdp_err *err)
+{
+    FSDP_TRY(hf_int(hf, "vocab_size", true, 2, TRAITS_MAX_VOCAB, &t->vocab, err));
+    FSDP_TRY(hf_int(hf, k->dim, true, 1, TRAITS_MAX_DIM, &t->dim, err));
+    FSDP_TRY(hf_int(hf, k->nlayers, true, 1, TRAITS_MAX_LAYERS, &t->nlayers, err));
+    FSDP_TRY(read_heads(t, k, hf, err));
+    if (!hf_has(hf, k->ffn) && t->dim <= TRAITS_MAX_DIM / 4)
+        t->ffn = 4 * t->dim; /* GPT-2's, which need not say so */
+    FSDP_TRY(hf_int(hf, k->ffn, t->gated, 1, TRAITS_MAX_DIM, &t->ffn, err));
+    return hf_int(hf, k->max_seq_len, !t->max_seq_len, 1, TRAITS_MAX_SEQ, &t->max_seq_len, err);
+}
+
+/* ---- what most families have ------------------------------------------------------------------ */
+
+static int read_act(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                    struct fsdp_err *err)
+{
+    static const struct {
+        const char *name;
+        enum nn_act act;
+    } acts[] = {{"silu", NN_SILU},
+                {"swish", NN_SILU},
+                {"gelu", NN_GELU},
+                {"gelu_new", NN_GELU_TANH},
+                {"gelu_pytorch_tanh", NN_GELU_TANH},
+                {"relu", NN_RELU}};
+    enum { NACTS = sizeof acts / sizeof acts[0] };
+    const char *name = NULL;
+
+    FSDP_TRY(hf_text(hf, k->act, false, &name, err));
+    for (int i = 0; name && i < NACTS; i++)
+        if (!strcmp(name, acts[i].name)) {
+            t->act = acts[i].act;
+            return FSDP_OK;
+        }
+    if (name)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, k->act,
+                         "is '%.64s'; supported are silu, gelu, gelu_new, gelu_pytorch_tanh and "
+                         "relu",
+                         name);
+    return FSDP_OK;
+}
+
+static int read_dropouts(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                         struct fsdp_err *err)
+{
+    const struct {
+        const char *key;
+        double *out;
+    } all[] = {{k->embed_drop, &t->embed_drop},
+               {k->attn_drop, &t->attn_drop},
+               {k->resid_drop, &t->resid_drop}};
+    for (int i = 0; i < 3; i++)
+        if (all[i].key)
+            FSDP_TRY(hf_float(hf, all[i].key, false, 0, 1, all[i].out, err));
+    return FSDP_OK;
+}
+
+static int read_info(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    const char *key = hf_has(hf, "dtype") ? "dtype" : "torch_dtype", *text = "float32";
+    struct model_info *info = &t->info;
+    int eos[MODEL_MAX_EOS], bos = -1;
+
+    t->init_std = 0.02;
+    FSDP_TRY(hf_float(hf, "initializer_range", false, 0, 100, &t->init_std, err));
+    FSDP_TRY(hf_bool(hf, "tie_word_embeddings", &t->tied, err));
+    if (hf_has(hf, "quantization_config"))
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "quantization_config",
+                         "is set; quantized models are not supported");
+    FSDP_TRY(hf_text(hf, key, false, &text, err));
+    if (fsdp_dtype_parse(&info->dtype, text, NULL) || !fsdp_dtype_is_float(info->dtype))
+        return hf_refuse(hf, FSDP_EINVAL, err, key,
+                         "is '%.64s', not a floating type (float32, bfloat16, float16)", text);
+    FSDP_TRY(
+        hf_ints(hf, "eos_token_id", -1, TRAITS_MAX_VOCAB, eos, MODEL_MAX_EOS, &info->neos, err));
+    for (int i = 0; i < info->neos; i++)
+        info->eos[i] = eos[i];
+    FSDP_TRY(hf_int(hf, "bos_token_id", false, -1, TRAITS_MAX_VOCAB, &bos, err));
+    info->bos = bos;
+    return FSDP_OK;
+}
+
+int family_read(struct traits *t, const struct family *family, const struct hf_config *hf,
+                struct fsdp_err *err)
+{
+    const struct family_keys *k = family->keys;
+
+    *t = family->traits;
+    t->embed_scale = t->residual_scale = t->logit_scale = 1;
+    FSDP_TRY(read_sizes(t, k, hf, err));
+    if (!(t->layers = fsdp_alloc((size_t)t->nlayers, 1, "kinds of layers", err)))
+        return FSDP_ENOMEM;
+    FSDP_TRY(hf_float(hf, k->norm_eps, false, 0, 1, &t->norm_eps, err));
+    FSDP_TRY(read_act(t, k, hf, err));
+    FSDP_TRY(read_dropouts(t, k, hf, err));
+    FSDP_TRY(read_info(t, hf, err));
+    for (int i = 0; i < t->nlayers; i++)
+        t->layers[i] = family->no_rope ? 0 : TRAITS_ROTARY;
+    for (int i = 0; i < FAMILY_MAX_READERS && family->read[i]; i++)
+        FSDP_TRY(family->read[i](t, hf, err));
+    if (!family->no_rope)
+        FSDP_TRY(family_read_rope(t, family, hf, err));
+    return family_refuse_unknown(family, hf, err);
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+int family_attention_bias(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    FSDP_TRY(hf_bool(hf, "attention_bias", &t->qkv_bias, err));
+    t->o_bias = t->qkv_bias;
+    return FSDP_OK;
+}
+
+int family_mlp_bias(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    return hf_bool(hf, "mlp_bias", &t->mlp_bias, err);
+}
+
+/* null is no window, and an absent key the family's own. */
+static int read_window(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    if (hf_is_null(hf, "sliding_window"))
+        t->window = 0;
+    return hf_int(hf, "sliding_window", false, 0, TRAITS_MAX_SEQ, &t->window, err);
+}
+
+static void set_sliding(struct traits *t, int layer, bool sliding)
+{
+    if (sliding && t->window > 0)
+        t->layers[layer] |= TRAITS_SLIDING;
+}
+
+int family_window(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    FSDP_TRY(read_window(t, hf, err));
+    for (int i = 0; i < t->nlayers; i++)
+        set_sliding(t, i, true);
+    return FSDP_OK;
+}
+
+/* Element `layer` of layer_types. *sliding stays as it is where there is no such list. */
+static int read_layer_type(bool *sliding, int layer, const struct traits *t,
+                           const struct hf_config *hf, struct fsdp_err *err)
+{
+    const char *type = *sliding ? "sliding_attention" : "full_attention";
+
+    FSDP_TRY(hf_text_at(hf, "layer_types", layer, t->nlayers, &type, err));
+    *sliding = !strcmp(type, "sliding_attention");
+    if (!*sliding && strcmp(type, "full_attention"))
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "layer_types",
+                         "has '%.64s'; supported are full_attention and sliding_attention", type);
+    return FSDP_OK;
+}
+
+int family_layer_types(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    int every = t->window_every;
+
+    FSDP_TRY(read_window(t, hf, err));
+    FSDP_TRY(hf_int(hf, "sliding_window_pattern", false, 1, TRAITS_MAX_LAYERS, &every, err));
+    for (int i = 0; i < t->nlayers; i++) {
+        bool sliding = every > 0 && (i + 1) % every;
+        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
+        set_sliding(t, i, sliding);
+    }
+    return FSDP_OK;
+}
+
+/* A window only where use_sliding_window says so, from layer max_window_layers on. */
+int family_qwen_window(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    bool used = false;
+    int first = 28;
+
+    FSDP_TRY(hf_bool(hf, "use_sliding_window", &used, err));
+    FSDP_TRY(hf_int(hf, "max_window_layers", false, 0, INT32_MAX, &first, err));
+    FSDP_TRY(read_window(t, hf, err));
+    for (int i = 0; i < t->nlayers; i++) {
+        bool sliding = used && i >= first;
+        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
+        set_sliding(t, i, used && sliding);
+    }
+    return FSDP_OK;
+}
+
+/* Layers without rotary positions, which may have a window. */
+int family_smollm3_layers(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    int every = 4, rotary[TRAITS_MAX_LAYERS], count;
+    bool used = false;
+
+    FSDP_TRY(hf_int(hf, "no_rope_layer_interval", false, 1, TRAITS_MAX_LAYERS, &every, err));
+    FSDP_TRY(hf_ints(hf, "no_rope_layers", 0, 1, rotary, TRAITS_MAX_LAYERS, &count, err));
+    if (count && count != t->nlayers)
+        return hf_refuse(hf, FSDP_EINVAL, err, "no_rope_layers",
+                         "has %d values, but the model has %d layers", count, t->nlayers);
+    FSDP_TRY(hf_bool(hf, "use_sliding_window", &used, err));
+    FSDP_TRY(read_window(t, hf, err));
+    for (int i = 0; i < t->nlayers; i++) {
+        bool sliding = count ? !rotary[i] : (i + 1) % every == 0;
+        if (sliding)
+            t->layers[i] &= (uint8_t)~TRAITS_ROTARY;
+        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
+        set_sliding(t, i, used && sliding);
+    }
+    return FSDP_OK;
+}
+
+int family_parallel_residual(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    return hf_bool(hf, "use_parallel_residual", &t->parallel, err);
+}
+
+int family_multipliers(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    double logits = 1;
+
+    t->attn_scale = 1;
+    FSDP_TRY(hf_float(hf, "embedding_multiplier", false, 1e-6, 1e6, &t->embed_scale, err));
+    FSDP_TRY(hf_float(hf, "residual_multiplier", false, 1e-6, 1e6, &t->residual_scale, err));
+    FSDP_TRY(hf_float(hf, "attention_multiplier", false, 1e-9, 1e6, &t->attn_scale, err));
+    FSDP_TRY(hf_float(hf, "logits_scaling", false, 1e-6, 1e6, &logits, err));
+    t->logit_scale = 1 / logits;
+    return FSDP_OK;
+}
+
+int family_gemma_scales(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    double scalar = 0;
+    bool bidirectional = false;
+
+    t->embed_scale = sqrt(t->dim);
+    t->rounds_embed_scale = true;
+    FSDP_TRY(hf_bool(hf, "use_bidirectional_attention", &bidirectional, err));
+    if (bidirectional)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "use_bidirectional_attention",
+                         "is true; only causal attention is supported");
+    FSDP_TRY(hf_float(hf, "query_pre_attn_scalar", false, 1e-6, 1e9, &scalar, err));
+    if (scalar > 0)
+        t->attn_scale = 1 / sqrt(scalar);
+    return FSDP_OK;
+}
+
+/* transformers reads "gelu" as the tanh approximation here, which the models were trained with. */
+int family_gemma_act(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    (void)err;
+    (void)hf_has(hf, "hidden_activation"); /* of older files; of no effect */
+    if (t->act == NN_GELU)
+        t->act = NN_GELU_TANH;
+    return FSDP_OK;
+}
+
+static int read_softcap(double *out, const char *key, const struct hf_config *hf,
+                        struct fsdp_err *err)
+{
+    if (hf_is_null(hf, key))
+        *out = 0;
+    return hf_float(hf, key, false, 1e-3, 1e6, out, err);
+}
+
+int family_logit_softcap(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    return read_softcap(&t->logit_softcap, "final_logit_softcapping", hf, err);
+}
+
+int family_softcaps(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    FSDP_TRY(read_softcap(&t->attn_softcap, "attn_logit_softcapping", hf, err));
+    return family_logit_softcap(t, hf, err);
+}
+
+int family_gpt2_flags(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    static const struct {
+        const char *key;
+        bool wanted;
+    } flags[] = {{"scale_attn_weights", true},
+                 {"scale_attn_by_inverse_layer_idx", false},
+                 {"add_cross_attention", false}};
+
+    (void)t;
+    for (int i = 0; i < 3; i++) {
+        bool value = flags[i].wanted;
+        FSDP_TRY(hf_bool(hf, flags[i].key, &value, err));
+        if (value != flags[i].wanted)
+            return hf_refuse(hf, FSDP_EUNSUPPORTED, err, flags[i].key,
+                             "is %s; only %s is supported", value ? "true" : "false",
+                             value ? "false" : "true");
+    }
+    return FSDP_OK;
+}
+
+/* ---- keys that nobody read -------------------------------------------------------------------- */
+
+int family_refuse_unknown(const struct family *family, const struct hf_config *hf,
+                          struct fsdp_err *err)
+{
+    static const char *const arithmetic[] = {
+        "scal",  "multiplier", "softcap", "clip", "window", "rope",   "rotary",   "norm",
+        "bias",  "activation", "_act",    "attn", "attention", "mlp", "ffn",      "expert",
+        "router", "moe",       "residual", "alibi", "sparse", "conv", "mamba",    "ssm",
+        "temperature", "parallel", "sink", "lora"};
+    static const char *const harmless[] = {"attn_implementation", "output_attentions",
+                                           "reorder_and_upcast_attn", "summary_activation"};
+    size_t place = 0;
+    const char *key;
+
+    while ((key = hf_next_unread(hf, &place))) {
+        bool known = false, doubtful = false;
+        for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++)
+            known = known || strstr(key, harmless[i]);
+        for (size_t i = 0; i < sizeof arithmetic / sizeof arithmetic[0]; i++)
+            doubtful = doubtful || strstr(key, arithmetic[i]);
+        if (doubtful && !known && key[0] != '_')
+            return hf_refuse(hf, FSDP_EUNSUPPORTED, err, key,
+                             "is not known for model_type %s, and may change what the model "
+                             "computes; remove the key if transformers ignores it",
+                             family->type);
+    }
+    return FSDP_OK;
+}

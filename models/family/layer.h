@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layer.h: the arithmetic of a decoder layer, forward and backward, as lists of operators that its
+ * traits choose. A layer has two branches, attention and MLP. Each reads the residual stream and
+ * adds to it:
+ *
+ *     pre-norm     out += attention(norm1(out));          out += mlp(norm2(out))
+ *     post-norm    out += post1(attention(out));          out += post2(mlp(out))
+ *     both         out += post1(attention(norm1(out)));   out += post2(mlp(norm2(out)))
+ *     parallel     out += attention(norm1(in)) + mlp(norm2(in))
+ *
+ * Private to models/.
+ */
+#ifndef LAYER_H
+#define LAYER_H
+
+#include "stack.h"
+
+/* A branch, from its norm to its addition to blk->out. They enqueue. With `add` false nothing is
+ * added: only what backward needs is made. */
+int layer_attention_forward(const struct model *m, const struct stack_block *blk, bool add,
+                            struct fsdp_err *err);
+int layer_mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
+                      struct fsdp_err *err);
+/* The end of layer_attention_forward, from q, k and v on. */
+int layer_attend(const struct model *m, const struct stack_block *blk, bool add,
+                 struct fsdp_err *err);
+int layer_attention_backward(const struct model *m, const struct stack_block *blk,
+                             struct fsdp_err *err);
+/* Before layer_attention_backward. */
+int layer_mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err);
+
+/* ---- between layer*.c ------------------------------------------------------------------------ */
+
+/* out (R, nout) = x (R, nin) Wᵀ + bias + beta out, where W and the bias are this slot's. */
+int layer_project(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                  void *out, const void *x, float beta, struct fsdp_err *err);
+/* dx = dy W + beta dx */
+int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                        void *dx, const void *dy, float beta, struct fsdp_err *err);
+/* The gradients of W and the bias. */
+int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                         const void *dy, const void *x, struct fsdp_err *err);
+
+/* The norm of this slot over rows of `dim` elements, at work in the block: weights are set, x, y
+ * and what else it takes are the caller's to set. */
+struct stack_norm layer_norm(const struct stack_block *blk, const struct model *m,
+                             enum stack_slot slot, int rows, int dim);
+/* The same over the stream's width, with its statistics. */
+struct stack_norm layer_stream_norm(const struct stack_block *blk, const struct model *m,
+                                    enum stack_slot slot);
+
+/* What the MLP reads in forward: the stream, or the layer's input. */
+const void *layer_mlp_input(const struct model *m, const struct stack_block *blk);
+/* out = x, of the stream's shape */
+int layer_copy(const struct model *m, const struct stack_block *blk, void *out, const void *x,
+               struct fsdp_err *err);
+
+/* A branch's last step, from `x` (R, nin) on: blk->out += dropout or multiple of the norm of x Wᵀ +
+ * bias. y: what the norm behind the branch reads (attn_y, mlp_y). */
+struct layer_end {
+    enum stack_slot slot, post;
+    enum stack_site site;
+    void *y;
+};
+int layer_end_forward(const struct model *m, const struct stack_block *blk,
+                      const struct layer_end *end, const void *x, bool add, struct fsdp_err *err);
+/* *dy: the gradient of x Wᵀ + bias, from that of the branch's output, which is `d_out`. */
+int layer_end_backward(const void **dy, const struct model *m, const struct stack_block *blk,
+                       const struct layer_end *end, const void *d_out, struct fsdp_err *err);
+
+#endif

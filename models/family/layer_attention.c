@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The attention of a layer. */
+#include "layer.h"
+
+static int rows_of(const struct stack_block *blk)
+{
+    return blk->B * blk->Tq;
+}
+
+static struct layer_end end_of(const struct stack_block *blk)
+{
+    return (struct layer_end){STACK_O, STACK_POST1, STACK_ATTENTION_OUT, blk->attn_y};
+}
+
+/* Queries or keys: where they are made, where they go, and how many heads they have. */
+struct heads {
+    enum stack_slot slot, norm;
+    void *raw, *x; /* before and after the norm; the same where there is none */
+    float *rstd;
+    int count;
+};
+
+static struct heads queries_of(const struct model *m, const struct stack_block *blk)
+{
+    void *raw = blk->q_raw ? blk->q_raw : blk->q;
+    return (struct heads){STACK_Q, STACK_Q_NORM, raw, blk->q, blk->q_rstd, m->traits.nheads};
+}
+
+static struct heads keys_of(const struct model *m, const struct stack_block *blk)
+{
+    void *raw = blk->k_raw ? blk->k_raw : blk->k_new;
+    return (struct heads){STACK_K, STACK_K_NORM, raw, blk->k_new, blk->k_rstd, m->traits.nkv_heads};
+}
+
+/* ---- norms and rotation ---------------------------------------------------------------------- */
+
+static struct stack_norm heads_norm(const struct model *m, const struct stack_block *blk,
+                                    const struct heads *h)
+{
+    const bool whole = m->traits.qk_norm == TRAITS_QK_WHOLE;
+    const int D = m->traits.head_dim, rows = rows_of(blk);
+    struct stack_norm norm =
+        layer_norm(blk, m, h->norm, whole ? rows : rows * h->count, whole ? h->count * D : D);
+    norm.rstd = h->rstd;
+    return norm;
+}
+
+/* The table that turns these heads; -1: none. */
+static int table_of(const struct model *m, const struct stack_block *blk, bool queries)
+{
+    const uint8_t layer = m->traits.layers[blk->layer];
+    if (!(layer & TRAITS_ROTARY))
+        return -1;
+    if (queries && blk->tables.cos[STACK_ROPE_QUERIES])
+        return STACK_ROPE_QUERIES;
+    return layer & TRAITS_SLIDING && blk->tables.cos[TRAITS_ROPE_SLIDING] ? TRAITS_ROPE_SLIDING
+                                                                          : TRAITS_ROPE_FULL;
+}
+
+static int rotate(const struct model *m, const struct stack_block *blk, const struct heads *h,
+                  bool inverse, struct fsdp_err *err)
+{
+    const int table = table_of(m, blk, h->slot == STACK_Q);
+    if (table < 0)
+        return FSDP_OK;
+    const int kind = table == STACK_ROPE_QUERIES ? TRAITS_ROPE_FULL : table;
+    const struct nn_rope args = {.x = h->x,
+                                 .cos = blk->tables.cos[table],
+                                 .sin = blk->tables.sin[table],
+                                 .positions = blk->positions,
+                                 .B = blk->B,
+                                 .T = blk->Tq,
+                                 .heads = h->count,
+                                 .D = m->traits.head_dim,
+                                 .R = m->traits.rope[kind].dim,
+                                 .inverse = inverse,
+                                 .dtype = blk->dtype};
+    return m->nn->rope(blk->lane, &args, err);
+}
+
+static int finish_heads(const struct model *m, const struct stack_block *blk, const struct heads *h,
+                        struct fsdp_err *err)
+{
+    if (h->raw != h->x) {
+        struct stack_norm norm = heads_norm(m, blk, h);
+        norm.x = h->raw;
+        norm.y = h->x;
+        FSDP_TRY(stack_norm_forward(m, blk->lane, &norm, err));
+    }
+    return rotate(m, blk, h, false, err);
+}
+
+/* h->x is the gradient of what attention read; h->raw becomes that of the product's output. */
+static int finish_heads_backward(const struct model *m, const struct stack_block *blk,
+                                 const struct heads *h, struct fsdp_err *err)
+{
+    FSDP_TRY(rotate(m, blk, h, true, err));
+    if (h->raw == h->x)
+        return FSDP_OK;
+    struct stack_norm norm = heads_norm(m, blk, h);
+    norm.y = h->x;
+    norm.x = norm.dx = h->raw;
+    return stack_norm_backward(m, blk->lane, &norm, err);
+}
+
+/* ---- queries, keys and values of one matrix, head by head ------------------------------------ */
+
+/* Part `part` (q, k, v) of the heads, which lie side by side in `fused` (R, nheads, 3, D). */
+static int move_part(const struct model *m, const struct stack_block *blk, void *x, void *fused,
+                     int part, bool back, struct fsdp_err *err)
+{
+    const int D = m->traits.head_dim, NH = m->traits.nheads;
+    void *at = nn_at(fused, blk->dtype, (size_t)part * (size_t)D);
+    struct nn_copy_blocks args = {.rows = rows_of(blk),
+                                  .nblocks = NH,
+                                  .width = D,
+                                  .out = x,
+                                  .out_row = NH * D,
+                                  .out_block = D,
+                                  .x = at,
+                                  .x_row = 3 * NH * D,
+                                  .x_block = 3 * D,
+                                  .dtype = blk->dtype};
+    if (back) {
+        args.out = at;
+        args.x = x;
+        args.out_row = 3 * NH * D;
+        args.out_block = 3 * D;
+        args.x_row = NH * D;
+        args.x_block = D;
+    }
+    return m->nn->copy_blocks(blk->lane, &args, err);
+}
+
+static bool by_heads(const struct model *m)
+{
+    return m->family->names->fusion == TRAITS_FUSED_HEADS;
+}
+
+static int project_qkv(const struct model *m, const struct stack_block *blk, const void *x,
+                       const struct heads *q, const struct heads *k, struct fsdp_err *err)
+{
+    void *const parts[] = {q->raw, k->raw, blk->v_new};
+    if (by_heads(m)) {
+        FSDP_TRY(layer_project(m, blk, STACK_QKV, blk->act, x, 0, err));
+        for (int i = 0; i < 3; i++)
+            FSDP_TRY(move_part(m, blk, parts[i], blk->act, i, false, err));
+        return FSDP_OK;
+    }
+    for (int i = 0; i < 3; i++)
+        FSDP_TRY(layer_project(m, blk, (enum stack_slot)(STACK_Q + i), parts[i], x, 0, err));
+    return FSDP_OK;
+}
+
+/* dx (R, C) = the gradient of what the products read + beta dx. The gradients of their outputs are
+ * in parts, or then in blk->act. */
+static int qkv_input(const struct model *m, const struct stack_block *blk, void *dx,
+                     void *const parts[3], float beta, struct fsdp_err *err)
+{
+    if (by_heads(m)) {
+        for (int i = 0; i < 3; i++)
+            FSDP_TRY(move_part(m, blk, parts[i], blk->act, i, true, err));
+        return layer_project_input(m, blk, STACK_QKV, dx, blk->act, beta, err);
+    }
+    for (int i = 0; i < 3; i++)
+        FSDP_TRY(layer_project_input(m, blk, (enum stack_slot)(STACK_Q + i), dx, parts[i],
+                                     i ? 1 : beta, err));
+    return FSDP_OK;
+}
+
+static int qkv_weight(const struct model *m, const struct stack_block *blk, void *const parts[3],
+                      const void *x, struct fsdp_err *err)
+{
+    if (by_heads(m))
+        return layer_project_weight(m, blk, STACK_QKV, blk->act, x, err);
+    for (int i = 0; i < 3; i++)
+        FSDP_TRY(layer_project_weight(m, blk, (enum stack_slot)(STACK_Q + i), parts[i], x, err));
+    return FSDP_OK;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* *x: what the products read. The layer's input is kept where that is wanted. */
+static int read_stream(const void **x, const struct model *m, const struct stack_block *blk,
+                       struct fsdp_err *err)
+{
+    const bool parallel = m->traits.parallel && blk->in == blk->out;
+    void *copy = blk->in_copy ? blk->in_copy : parallel ? blk->mid : NULL;
+
+    *x = blk->in;
+    if (!m->traits.pre_norm)
+        return copy ? layer_copy(m, blk, copy, blk->in, err) : FSDP_OK;
+    struct stack_norm norm = layer_stream_norm(blk, m, STACK_NORM1);
+    norm.x = blk->in;
+    norm.y = blk->norm;
+    norm.x_copy = copy;
+    *x = blk->norm;
+    return stack_norm_forward(m, blk->lane, &norm, err);
+}
+
+int layer_attend(const struct model *m, const struct stack_block *blk, bool add,
+                 struct fsdp_err *err)
+{
+    const struct layer_end end = end_of(blk);
+    FSDP_TRY(stack_attention_forward(m, blk, err));
+    return layer_end_forward(m, blk, &end, blk->o, add, err);
+}
+
+int layer_attention_forward(const struct model *m, const struct stack_block *blk, bool add,
+                            struct fsdp_err *err)
+{
+    const struct heads q = queries_of(m, blk), k = keys_of(m, blk);
+    const void *x;
+
+    FSDP_TRY(read_stream(&x, m, blk, err));
+    FSDP_TRY(project_qkv(m, blk, x, &q, &k, err));
+    FSDP_TRY(finish_heads(m, blk, &q, err));
+    FSDP_TRY(finish_heads(m, blk, &k, err));
+    return layer_attend(m, blk, add, err);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static int attend_backward(const struct model *m, const struct stack_block *blk,
+                           struct fsdp_err *err)
+{
+    const struct layer_end end = end_of(blk);
+    struct nn_attention attention = stack_attention(m, blk);
+    const void *dy;
+
+    attention.d_o = blk->act;
+    FSDP_TRY(
+        layer_end_backward(&dy, m, blk, &end, m->traits.parallel ? blk->mid : blk->out, err));
+    FSDP_TRY(layer_project_input(m, blk, STACK_O, blk->act, dy, 0, err));
+    FSDP_TRY(layer_project_weight(m, blk, STACK_O, dy, blk->o, err));
+    return m->nn->attention_backward(blk->lane, &attention, err);
+}
+
+int layer_attention_backward(const struct model *m, const struct stack_block *blk,
+                             struct fsdp_err *err)
+{
+    const struct heads q = queries_of(m, blk), k = keys_of(m, blk);
+    void *const parts[] = {q.raw, k.raw, blk->v};
+
+    FSDP_TRY(attend_backward(m, blk, err));
+    FSDP_TRY(finish_heads_backward(m, blk, &q, err));
+    FSDP_TRY(finish_heads_backward(m, blk, &k, err));
+    if (!m->traits.pre_norm) {
+        FSDP_TRY(qkv_input(m, blk, blk->out, parts, 1, err));
+        return qkv_weight(m, blk, parts, blk->in, err);
+    }
+    FSDP_TRY(qkv_input(m, blk, blk->norm, parts, 0, err));
+    struct stack_norm norm = layer_stream_norm(blk, m, STACK_NORM1);
+    norm.y = blk->norm;
+    norm.x = blk->in;
+    norm.dx = blk->out;
+    norm.dx_beta = 1;
+    FSDP_TRY(stack_norm_backward(m, blk->lane, &norm, err));
+    return qkv_weight(m, blk, parts, blk->norm, err);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the activations of a stack of layers lie. */
+#include "stack.h"
+
+void *stack_carve(struct stack_carve *carve, size_t nelem, size_t elem_nbytes)
+{
+    size_t at = carve->nbytes;
+    carve->nbytes += (nelem * elem_nbytes + 63) / 64 * 64;
+    return carve->base ? (char *)carve->base + at : NULL;
+}
+
+static float *carve_f32(struct stack_carve *carve, size_t nelem)
+{
+    return stack_carve(carve, nelem, sizeof(float));
+}
+
+static void *carve_act(struct stack_carve *carve, const struct model *m, size_t nelem)
+{
+    return stack_carve(carve, nelem, fsdp_dtype_nbytes(m->dtypes.activation));
+}
+
+/* Elements of work that a product of this shape takes, whatever types its weight may have. */
+static size_t product_work(const struct model *m, struct nn_linear shape)
+{
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
+    size_t most = m->nn->linear_work_nelem(&shape);
+    for (int i = 0; i < 4 && m->dtypes.overrides; i++) {
+        shape.w_dtype = types[i / 2];
+        shape.dw_dtype = types[i % 2];
+        size_t nelem = m->nn->linear_work_nelem(&shape);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
+/* The same of R rows with any of these weights, giving `output`. */
+static size_t products_work(const struct model *m, int rows, const struct stack_weight *weights,
+                            int nweights, enum fsdp_dtype output)
+{
+    size_t most = 0;
+    for (int w = 0; w < nweights; w++) {
+        const size_t nelem = product_work(m, (struct nn_linear){.rows = rows,
+                                                                .nin = weights[w].cols,
+                                                                .nout = weights[w].rows,
+                                                                .dtype = m->dtypes.activation,
+                                                                .y_dtype = output,
+                                                                .w_dtype = m->dtypes.activation,
+                                                                .dw_dtype = m->dtypes.grad});
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
+static size_t attention_work(const struct model *m, int B, int T)
+{
+    const struct traits *t = &m->traits;
+    const struct nn_attention shape = {.B = B,
+                                       .Tq = T,
+                                       .Tk = T,
+                                       .NH = t->nheads,
+                                       .NKV = t->nkv_heads,
+                                       .D = t->head_dim,
+                                       .dtype = m->dtypes.activation};
+    return m->nn->attention_work_nelem(&shape);
+}
+
+/* ---- memory layouts ------------------------------------------------------------------------- */
+
+void stack_tables_layout(struct stack_tables *tables, const struct model *m, int T,
+                         struct stack_carve *area)
+{
+    const struct traits_rope *rope = m->traits.rope;
+    for (int i = 0; i < STACK_NTABLES; i++) {
+        const struct traits_rope *r = &rope[i == STACK_ROPE_QUERIES ? TRAITS_ROPE_FULL : i];
+        const size_t nelem = (size_t)T * (size_t)r->dim / 2;
+        if (!r->dim || (i == STACK_ROPE_QUERIES && r->growth == 0))
+            continue;
+        tables->cos[i] = carve_f32(area, nelem);
+        tables->sin[i] = carve_f32(area, nelem);
+    }
+}
+
+size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
+                         void *saved)
+{
+    struct stack_carve area = {saved, 0};
+    const size_t rows = (size_t)B * (size_t)T;
+
+    *mem = (struct stack_root_mem){0};
+    mem->inputs = stack_carve(&area, rows, sizeof(int32_t));
+    mem->targets = stack_carve(&area, rows, sizeof(int32_t));
+    mem->starts = stack_carve(&area, rows, sizeof(int32_t));
+    mem->positions = stack_carve(&area, rows, sizeof(int32_t));
+    stack_tables_layout(&mem->tables, m, T, &area);
+    mem->stream = carve_act(&area, m, rows * (size_t)m->traits.dim);
+    return area.nbytes;
+}
+
+size_t stack_act_width(const struct model *m)
+{
+    const struct traits *t = &m->traits;
+    const bool by_heads = m->family->names->fusion == TRAITS_FUSED_HEADS;
+    const size_t NHD = (size_t)t->nheads * (size_t)t->head_dim * (by_heads ? 3 : 1);
+    return (size_t)t->ffn > NHD ? (size_t)t->ffn : NHD;
+}
+
+/* The four areas of a module's activations. */
+struct areas {
+    struct stack_carve saved, recomputed, work, cheap;
+};
+
+/* The statistics of a norm, where the layer has it. */
+static void norm_layout(struct stack_block *blk, const struct model *m, enum stack_slot slot,
+                        size_t rows, struct stack_carve *area)
+{
+    if (m->place[slot].weight < 0)
+        return;
+    if (m->traits.norm == TRAITS_LAYER)
+        blk->mean[slot] = carve_f32(area, rows);
+    blk->rstd[slot] = carve_f32(area, rows);
+}
+
+static void layer_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                         struct areas *a)
+{
+    const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
+    const size_t attention = attention_work(m, B, T);
+    const size_t products =
+        products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
+
+    blk->in_copy = carve_act(&a->saved, m, rows * C);
+    blk->mid = carve_act(&a->cheap, m, rows * C);
+    norm_layout(blk, m, STACK_NORM1, rows, &a->recomputed);
+    norm_layout(blk, m, STACK_NORM2, rows, &a->recomputed);
+    blk->norm = carve_act(&a->work, m, rows * C);
+    blk->act = carve_act(&a->work, m, rows * stack_act_width(m));
+    blk->work = carve_f32(&a->work, attention > products ? attention : products);
+}
+
+static void qk_norm_layout(struct stack_block *blk, const struct model *m, size_t rows,
+                           struct stack_carve *area)
+{
+    const struct traits *t = &m->traits;
+    const size_t D = (size_t)t->head_dim, NH = (size_t)t->nheads, NKV = (size_t)t->nkv_heads;
+    const bool whole = t->qk_norm == TRAITS_QK_WHOLE;
+
+    if (t->qk_norm == TRAITS_QK_NONE)
+        return;
+    blk->q_raw = carve_act(area, m, rows * NH * D);
+    blk->k_raw = carve_act(area, m, rows * NKV * D);
+    blk->q_rstd = carve_f32(area, rows * (whole ? 1 : NH));
+    blk->k_rstd = carve_f32(area, rows * (whole ? 1 : NKV));
+}
+
+static void attention_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                             struct areas *a)
+{
+    const struct traits *t = &m->traits;
+    const size_t rows = (size_t)B * (size_t)T, D = (size_t)t->head_dim;
+    const size_t NHD = (size_t)t->nheads * D, KVD = (size_t)t->nkv_heads * D;
+
+    blk->q = carve_act(&a->recomputed, m, rows * NHD);
+    blk->k = blk->k_new = carve_act(&a->recomputed, m, rows * KVD);
+    blk->v = blk->v_new = carve_act(&a->recomputed, m, rows * KVD);
+    qk_norm_layout(blk, m, rows, &a->recomputed);
+    blk->o = carve_act(&a->cheap, m, rows * NHD);
+    blk->lse = carve_f32(&a->cheap, rows * (size_t)t->nheads);
+    norm_layout(blk, m, STACK_POST1, rows, &a->recomputed);
+    if (t->post_norm)
+        blk->attn_y = carve_act(&a->recomputed, m, rows * (size_t)t->dim);
+}
+
+static void mlp_layout(struct stack_block *blk, const struct model *m, int B, int T,
+                       struct areas *a)
+{
+    const struct traits *t = &m->traits;
+    const size_t rows = (size_t)B * (size_t)T, nelem = rows * (size_t)t->ffn;
+
+    if (t->gated)
+        blk->gate = carve_act(&a->recomputed, m, nelem);
+    blk->up = carve_act(&a->recomputed, m, nelem);
+    norm_layout(blk, m, STACK_POST2, rows, &a->recomputed);
+    if (t->post_norm)
+        blk->mlp_y = carve_act(&a->recomputed, m, rows * (size_t)t->dim);
+}
+
+struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct model *m,
+                                        enum stack_part part, int B, int T,
+                                        const struct fsdp_view *view)
+{
+    static void (*const layouts[STACK_NPARTS])(struct stack_block *, const struct model *, int, int,
+                                               struct areas *) = {layer_layout, attention_layout,
+                                                                  mlp_layout};
+    struct areas a = {0};
+
+    if (view)
+        a = (struct areas){
+            {view->saved, 0}, {view->recomputed, 0}, {view->work, 0}, {view->cheap, 0}};
+    layouts[part](blk, m, B, T, &a);
+    return (struct fsdp_act_bytes){.saved = a.saved.nbytes,
+                                   .recomputed = a.recomputed.nbytes,
+                                   .work = a.work.nbytes,
+                                   .cheap = a.cheap.nbytes};
+}
+
+/* Enough for a good matrix product, as many logits as the device likes beyond that; many rows in
+ * multiples of what products on GPUs are cut into. */
+int stack_head_chunk(const struct model *m, int rows)
+{
+    const size_t most = m->nn->logits_nelem >> 12;
+    size_t chunk = m->nn->logits_nelem / (size_t)m->traits.vocab;
+    chunk = chunk < 64 ? 64 : chunk > most ? most : chunk;
+    chunk = chunk > 1024 ? chunk / 128 * 128 : chunk;
+    return chunk < (size_t)rows ? (int)chunk : rows;
+}
+
+size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work)
+{
+    struct stack_carve area = {work, 0};
+    size_t chunk = (size_t)stack_head_chunk(m, rows);
+    const int align = m->nn->logits_align;
+
+    const struct stack_weight head = {.rows = m->traits.vocab, .cols = m->traits.dim};
+    mem->norm = carve_act(&area, m, chunk * (size_t)m->traits.dim);
+    mem->mean = carve_f32(&area, m->traits.norm == TRAITS_LAYER ? chunk : 0);
+    mem->rstd = carve_f32(&area, chunk);
+    mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1, m->dtypes.output));
+    mem->ld = (m->traits.vocab + align - 1) / align * align;
+    mem->logits = stack_carve(&area, chunk * (size_t)mem->ld, fsdp_dtype_nbytes(m->dtypes.output));
+    return area.nbytes;
+}
