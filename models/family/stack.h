@@ -190,6 +190,8 @@ struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct mo
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);
+/* Elements of nn_attention.work that any layer takes: B, Tq, Tk and dtype are read of the shape. */
+size_t stack_attention_work(const struct model *m, struct nn_attention shape);
 /* Elements of a row of a block's `act`. */
 size_t stack_act_width(const struct model *m);
 void stack_tables_layout(struct stack_tables *tables, const struct model *m, int T,

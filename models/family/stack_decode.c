@@ -63,12 +63,7 @@ static void layout_block(struct stack_block *blk, const struct model *m, int max
     const struct traits *t = &m->traits;
     const size_t rows = STRIDE, f32 = sizeof(float), C = (size_t)t->dim, F = (size_t)t->ffn;
     const size_t NHD = (size_t)t->nheads * (size_t)t->head_dim;
-    const struct nn_attention shape = {.B = 1,
-                                       .Tq = STRIDE,
-                                       .Tk = max_tokens,
-                                       .NH = t->nheads,
-                                       .NKV = t->nkv_heads,
-                                       .D = t->head_dim};
+    const struct nn_attention shape = {.B = 1, .Tq = STRIDE, .Tk = max_tokens};
     float *mean = stack_carve(area, rows, f32), *rstd = stack_carve(area, rows, f32);
 
     for (int i = 0; i < STACK_NNORMS; i++) {
@@ -95,7 +90,7 @@ static void layout_block(struct stack_block *blk, const struct model *m, int max
     blk->up = stack_carve(area, rows * F, f32);
     blk->norm = stack_carve(area, rows * C, f32);
     blk->act = stack_carve(area, rows * stack_act_width(m), f32);
-    blk->work = stack_carve(area, m->nn->attention_work_nelem(&shape), f32);
+    blk->work = stack_carve(area, stack_attention_work(m, shape), f32);
 }
 
 static size_t layout(struct model_decoder *d, void *memory)

@@ -51,17 +51,22 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
     return most;
 }
 
-static size_t attention_work(const struct model *m, int B, int T)
+/* Elements of work that attention takes in any layer. */
+size_t stack_attention_work(const struct model *m, struct nn_attention shape)
 {
     const struct traits *t = &m->traits;
-    const struct nn_attention shape = {.B = B,
-                                       .Tq = T,
-                                       .Tk = T,
-                                       .NH = t->nheads,
-                                       .NKV = t->nkv_heads,
-                                       .D = t->head_dim,
-                                       .dtype = m->dtypes.activation};
-    return m->nn->attention_work_nelem(&shape);
+    size_t most = 0;
+
+    shape.NH = t->nheads;
+    shape.NKV = t->nkv_heads;
+    shape.D = t->head_dim;
+    shape.softcap = (float)t->attn_softcap;
+    for (int i = 0; i < t->nlayers; i++) {
+        shape.window = t->layers[i] & TRAITS_SLIDING ? t->window : 0;
+        const size_t nelem = m->nn->attention_work_nelem(&shape);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
 }
 
 /* ---- memory layouts ------------------------------------------------------------------------- */
@@ -124,7 +129,8 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
                          struct areas *a)
 {
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
-    const size_t attention = attention_work(m, B, T);
+    const size_t attention = stack_attention_work(
+        m, (struct nn_attention){.B = B, .Tq = T, .Tk = T, .dtype = m->dtypes.activation});
     const size_t products =
         products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
 

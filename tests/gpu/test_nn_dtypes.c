@@ -28,9 +28,9 @@ int main(void)
     run_types();
     for (int t = 0; t < 2; t++) {
         type = types[t];
-        test_attention(2, 256, 4, 4, 64);
-        test_attention(1, 512, 8, 2, 128);
-        test_attention(3, 200, 6, 2, 32);
+        test_attention(heads(2, 256, 4, 4, 64));
+        test_attention(heads(1, 512, 8, 2, 128));
+        test_attention(heads(3, 200, 6, 2, 32));
     }
     ok(by_cudnn, "cuDNN was among those that computed attention");
     return tap_done();

@@ -259,6 +259,8 @@ static inline void mirror_attention_args(struct nn_attention *p)
     MIRROR_IN(d_o, nq, a.dtype);
     MIRROR_OUT(work, mirror.ops->attention_work_nelem(p), FSDP_F32);
     a.starts = mirror_up(a.starts, area(a.B, a.Tq) * sizeof(int32_t), false);
+    MIRROR_IN(sinks, (size_t)a.NH, a.w_dtype);
+    MIRROR_OUT(dsinks, (size_t)a.NH, a.dw_dtype);
     *p = a;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Causal attention with grouped heads against plain loops in fp64, also with several documents in a
- * row and with dropout; its gradient against the exact one and, so that both are not wrong alike,
- * against finite differences of the forward pass. */
+ * row, dropout, windows, capped scores and sinks; its gradient against the exact one and, so that
+ * both are not wrong alike, against finite differences of the forward pass. */
 #ifndef SUITE_ATTENTION_H
 #define SUITE_ATTENTION_H
 
@@ -11,6 +11,9 @@ struct shape {
     int B, Tq, Tk, NH, NKV, D;
     const int32_t *starts; /* (B, Tq) or NULL */
     const float *factors;  /* (B, NH, Tq, drop_row) of the probabilities, or NULL */
+    int window;
+    float cap;
+    const double *sinks; /* (NH) or NULL */
 };
 
 /* Dropout's factors of a row of keys lie this far apart. */
@@ -19,9 +22,15 @@ static size_t drop_row(struct shape s)
     return ((size_t)s.Tk + 31) / 32 * 32;
 }
 
+static int end_key(struct shape s, int t)
+{
+    return s.Tk - s.Tq + t + 1;
+}
+
 static int first_key(struct shape s, int b, int t)
 {
-    return s.starts ? s.starts[b * s.Tq + t] : 0;
+    const int start = s.starts ? s.starts[b * s.Tq + t] : 0, end = end_key(s, t);
+    return s.window && end - s.window > start ? end - s.window : start;
 }
 
 static double factor(struct shape s, int b, int h, int t, int j)
@@ -57,72 +66,97 @@ static double dot(const double *a, const double *b, int nelem)
     return sum;
 }
 
-/* p[first_key..n) = softmax of one query's scores; returns n, lse in *lse. */
-static int probabilities(struct shape s, const double *q, const double *k, int b, int t, int h,
-                         double *p, double *lse)
+/* One query: key j of [first, end) has probability p[j], and its score changes by slope[j] with the
+ * product of q and k. */
+struct row {
+    double *p, *slope, *dp, sink, lse;
+    int first, end;
+};
+
+static struct row row_for(struct shape s)
 {
-    const int n = s.Tk - s.Tq + t + 1, first = first_key(s, b, t);
-    double most = -INFINITY, sum = 0;
-    for (int j = first; j < n; j++) {
-        p[j] = dot(q + q_at(s, b, t, h), k + k_at(s, b, j, h), s.D) / sqrt(s.D);
-        most = p[j] > most ? p[j] : most;
+    return (struct row){
+        ref_wide((size_t)s.Tk), ref_wide((size_t)s.Tk), ref_wide((size_t)s.Tk), 0, 0, 0, 0};
+}
+
+static void free_row(struct row *row)
+{
+    free(row->p), free(row->slope), free(row->dp);
+}
+
+static void probabilities(struct row *row, struct shape s, const double *q, const double *k, int b,
+                          int t, int h)
+{
+    const double sink = s.sinks ? s.sinks[h] : -INFINITY, scale = 1 / sqrt(s.D);
+    double most = sink, *p = row->p;
+    row->first = first_key(s, b, t), row->end = end_key(s, t);
+    for (int j = row->first; j < row->end; j++) {
+        const double score = scale * dot(q + q_at(s, b, t, h), k + k_at(s, b, j, h), s.D);
+        const double bend = s.cap > 0 ? tanh(score / s.cap) : 0;
+        p[j] = s.cap > 0 ? s.cap * bend : score;
+        row->slope[j] = scale * (1 - bend * bend);
+        most = fmax(most, p[j]);
     }
-    for (int j = first; j < n; j++)
+    double sum = row->sink = exp(sink - most);
+    for (int j = row->first; j < row->end; j++)
         sum += p[j] = exp(p[j] - most);
-    for (int j = first; j < n; j++)
+    for (int j = row->first; j < row->end; j++)
         p[j] /= sum;
-    *lse = most + log(sum);
-    return n;
+    row->sink /= sum;
+    row->lse = most + log(sum);
 }
 
 static void forward_ref(struct shape s, const double *q, const double *k, const double *v,
                         double *o, double *lse)
 {
-    double *p = ref_wide((size_t)s.Tk);
+    struct row row = row_for(s);
     for (int b = 0; b < s.B; b++)
         for (int h = 0; h < s.NH; h++)
             for (int t = 0; t < s.Tq; t++) {
-                int n = probabilities(s, q, k, b, t, h, p, &lse[(b * s.NH + h) * s.Tq + t]);
+                probabilities(&row, s, q, k, b, t, h);
+                lse[(b * s.NH + h) * s.Tq + t] = row.lse;
                 for (int i = 0; i < s.D; i++) {
                     double sum = 0;
-                    for (int j = first_key(s, b, t); j < n; j++)
-                        sum += p[j] * factor(s, b, h, t, j) * v[k_at(s, b, j, h) + i];
+                    for (int j = row.first; j < row.end; j++)
+                        sum += row.p[j] * factor(s, b, h, t, j) * v[k_at(s, b, j, h) + i];
                     o[q_at(s, b, t, h) + i] = sum;
                 }
             }
-    free(p);
+    free_row(&row);
 }
 
+/* grad: dq, dk, dv, dsinks */
 static void backward_ref(struct shape s, const double *q, const double *k, const double *v,
-                         const double *d_o, double *dq, double *dk, double *dv)
+                         const double *d_o, double *const *grad)
 {
-    double *p = ref_wide((size_t)s.Tk), *dp = ref_wide((size_t)s.Tk), lse;
+    struct row row = row_for(s);
     for (int b = 0; b < s.B; b++)
         for (int h = 0; h < s.NH; h++)
             for (int t = 0; t < s.Tq; t++) {
-                int n = probabilities(s, q, k, b, t, h, p, &lse);
                 const size_t at = q_at(s, b, t, h);
                 double mean = 0;
-                for (int j = first_key(s, b, t); j < n; j++) {
-                    dp[j] = factor(s, b, h, t, j) * dot(d_o + at, v + k_at(s, b, j, h), s.D);
-                    mean += p[j] * dp[j];
+                probabilities(&row, s, q, k, b, t, h);
+                for (int j = row.first; j < row.end; j++) {
+                    row.dp[j] = factor(s, b, h, t, j) * dot(d_o + at, v + k_at(s, b, j, h), s.D);
+                    mean += row.p[j] * row.dp[j];
                 }
-                for (int j = first_key(s, b, t); j < n; j++)
+                grad[3][h] -= row.sink * mean;
+                for (int j = row.first; j < row.end; j++)
                     for (int i = 0; i < s.D; i++) {
                         const size_t key = k_at(s, b, j, h) + i;
-                        double ds = p[j] * (dp[j] - mean) / sqrt(s.D);
-                        dv[key] += p[j] * factor(s, b, h, t, j) * d_o[at + i];
-                        dk[key] += ds * q[at + i];
-                        dq[at + i] += ds * k[key];
+                        double ds = row.p[j] * (row.dp[j] - mean) * row.slope[j];
+                        grad[2][key] += row.p[j] * factor(s, b, h, t, j) * d_o[at + i];
+                        grad[1][key] += ds * q[at + i];
+                        grad[0][at + i] += ds * k[key];
                     }
             }
-    free(p), free(dp);
+    free_row(&row);
 }
 
 static float *work_for(struct shape s)
 {
     const struct nn_attention a = {
-        .B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D};
+        .B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D, .window = s.window};
     return ref_output(nn->attention_work_nelem(&a), 0);
 }
 
@@ -149,20 +183,43 @@ static float *drop_factors(struct shape s, struct nn_drop drop)
     return x;
 }
 
+/* " window 5, cap 2, ..." in words. */
+static const char *traits(struct shape s)
+{
+    static char text[120];
+    char window[32] = "", cap[32] = "";
+    if (s.window)
+        snprintf(window, sizeof window, ", window %d", s.window);
+    if (s.cap > 0)
+        snprintf(cap, sizeof cap, ", cap %g", (double)s.cap);
+    snprintf(text, sizeof text, "%s%s%s%s%s", s.starts ? ", documents" : "",
+             s.factors ? ", dropout" : "", window, cap, s.sinks ? ", sinks" : "");
+    return text;
+}
+
+static float *narrow(const double *x, size_t nelem)
+{
+    float *y = malloc(nelem * sizeof *y);
+    for (size_t i = 0; i < nelem; i++)
+        y[i] = (float)x[i];
+    return y;
+}
+
 static void test_attention(struct shape s, struct nn_drop drop, double spread)
 {
     float *factors = drop.p > 0 ? drop_factors(s, drop) : NULL;
     s.factors = factors;
-    const size_t n_q = nq(s), n_k = nk(s), n_lse = (size_t)s.B * s.NH * s.Tq;
+    const size_t n_q = nq(s), n_k = nk(s), n_lse = (size_t)s.B * s.NH * s.Tq, NH = (size_t)s.NH;
     float *q = ref_values(n_q, spread), *k = ref_values(n_k, spread), *v = ref_values(n_k, 1);
     float *o = ref_output(n_q, 0), *lse = ref_output(n_lse, 0), *d_o = ref_values(n_q, 1);
-    float *work = work_for(s);
+    float *work = work_for(s), *sinks = s.sinks ? narrow(s.sinks, NH) : NULL;
+    float *dsinks = ref_values(NH, 1);
     double *wq = widen(q, n_q), *wk = widen(k, n_k), *wv = widen(v, n_k), *wd = widen(d_o, n_q);
     double *ro = ref_wide(n_q), *rlse = ref_wide(n_lse);
-    double *rdq = ref_wide(n_q), *rdk = ref_wide(n_k), *rdv = ref_wide(n_k);
+    double *grad[4] = {ref_wide(n_q), ref_wide(n_k), ref_wide(n_k), widen(dsinks, NH)};
 
     forward_ref(s, wq, wk, wv, ro, rlse);
-    backward_ref(s, wq, wk, wv, wd, rdq, rdk, rdv);
+    backward_ref(s, wq, wk, wv, wd, grad);
     struct nn_attention a = {.q = q,
                              .k = k,
                              .v = v,
@@ -178,23 +235,33 @@ static void test_attention(struct shape s, struct nn_drop drop, double spread)
                              .D = s.D,
                              .scale = (float)(1 / sqrt(s.D)),
                              .starts = s.starts,
+                             .window = s.window,
+                             .softcap = s.cap,
+                             .sinks = sinks,
+                             .dsinks = sinks ? dsinks : NULL,
+                             .dsinks_beta = 1,
                              .drop = drop};
     int rc = nn->attention_forward(ref_lane(), &a, &err);
     rc |= nn->attention_backward(ref_lane(), &a, &err);
-    double e[5] = {ref_error(o, ro, n_q), ref_error(lse, rlse, n_lse), ref_error(q, rdq, n_q),
-                   ref_error(k, rdk, n_k), ref_error(v, rdv, n_k)};
-    ok(!rc && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 2e-6 && e[3] < 2e-6 && e[4] < 1e-6,
-       "attention B%d T%d of %d, %d/%d heads of %d%s%s: o %.1e lse %.1e dq %.1e dk %.1e dv %.1e",
-       s.B, s.Tq, s.Tk, s.NH, s.NKV, s.D, s.starts ? ", documents" : "", factors ? ", dropout" : "",
-       e[0], e[1], e[2], e[3], e[4]);
-    free(factors);
+    double e[6] = {ref_error(o, ro, n_q),      ref_error(lse, rlse, n_lse),
+                   ref_error(q, grad[0], n_q), ref_error(k, grad[1], n_k),
+                   ref_error(v, grad[2], n_k), sinks ? ref_error(dsinks, grad[3], NH) : 0};
+    ok(!rc && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 2e-6 && e[3] < 2e-6 && e[4] < 1e-6 &&
+           e[5] < 1e-6,
+       "attention B%d T%d of %d, %d/%d heads of %d%s: "
+       "o %.1e lse %.1e dq %.1e dk %.1e dv %.1e dsinks %.1e",
+       s.B, s.Tq, s.Tk, s.NH, s.NKV, s.D, traits(s), e[0], e[1], e[2], e[3], e[4], e[5]);
+    free(factors), free(sinks), free(dsinks);
     free(q), free(k), free(v), free(o), free(lse), free(d_o), free(work);
-    free(wq), free(wk), free(wv), free(wd), free(ro), free(rlse), free(rdq), free(rdk), free(rdv);
+    free(wq), free(wk), free(wv), free(wd), free(ro), free(rlse);
+    for (int i = 0; i < 4; i++)
+        free(grad[i]);
 }
 
 static double weighted_output(struct shape s, double *const *in, const double *d_o)
 {
     double *o = ref_wide(nq(s)), *lse = ref_wide((size_t)s.B * s.NH * s.Tq), sum;
+    s.sinks = s.sinks ? in[3] : NULL;
     forward_ref(s, in[0], in[1], in[2], o, lse);
     sum = dot(o, d_o, (int)nq(s));
     free(o), free(lse);
@@ -202,23 +269,23 @@ static double weighted_output(struct shape s, double *const *in, const double *d
 }
 
 /* The exact gradient above is the gradient of the forward pass above. */
-static void test_reference(void)
+static void test_reference(struct shape s)
 {
-    const struct shape s = {.B = 1, .Tq = 3, .Tk = 4, .NH = 4, .NKV = 2, .D = 2};
-    const size_t n[3] = {nq(s), nk(s), nk(s)};
-    double *in[3], *grad[3], *d_o = ref_wide(n[0]), worst = 0;
+    const size_t n[4] = {nq(s), nk(s), nk(s), s.sinks ? (size_t)s.NH : 0};
+    double *in[4], *grad[4], *d_o = ref_wide(n[0]), worst = 0;
     const double h = 1e-5;
 
-    for (int k = 0; k < 3; k++) {
-        in[k] = ref_wide(n[k]);
-        grad[k] = ref_wide(n[k]);
+    for (int k = 0; k < 4; k++) {
+        in[k] = ref_wide((size_t)s.NH + n[k]);
+        grad[k] = ref_wide((size_t)s.NH + n[k]);
         for (size_t i = 0; i < n[k]; i++)
             in[k][i] = ref_random();
     }
     for (size_t i = 0; i < n[0]; i++)
         d_o[i] = ref_random();
-    backward_ref(s, in[0], in[1], in[2], d_o, grad[0], grad[1], grad[2]);
-    for (int k = 0; k < 3; k++)
+    s.sinks = s.sinks ? in[3] : NULL;
+    backward_ref(s, in[0], in[1], in[2], d_o, grad);
+    for (int k = 0; k < 4; k++)
         for (size_t i = 0; i < n[k]; i++) {
             double x = in[k][i];
             in[k][i] = x + h;
@@ -228,8 +295,9 @@ static void test_reference(void)
             in[k][i] = x;
             worst = fmax(worst, fabs((up - down) / (2 * h) - grad[k][i]));
         }
-    ok(worst < 1e-8, "the reference's gradient is that of its forward pass (%.1e)", worst);
-    for (int k = 0; k < 3; k++)
+    ok(worst < 1e-8, "the reference's gradient is that of its forward pass%s (%.1e)", traits(s),
+       worst);
+    for (int k = 0; k < 4; k++)
         free(in[k]), free(grad[k]);
     free(d_o);
 }
@@ -259,12 +327,14 @@ static bool same_alone(struct shape s, const struct nn_attention *row, float *co
     return same;
 }
 
-static void test_documents(void)
+static void test_documents(int window, float cap, const double *wide_sinks)
 {
-    enum { T = 200, NDOCS = 5 };
+    enum { T = 200, NDOCS = 5, NH = 4 };
     static const int bounds[NDOCS + 1] = {0, 70, 71, 135, 136, T};
-    const struct shape s = {.B = 1, .Tq = T, .Tk = T, .NH = 4, .NKV = 2, .D = 16};
+    const struct shape s = {
+        .B = 1, .Tq = T, .Tk = T, .NH = NH, .NKV = 2, .D = 16, .window = window, .cap = cap};
     int32_t starts[T];
+    float *sinks = wide_sinks ? narrow(wide_sinks, NH) : NULL;
     float *in[3] = {ref_values(nq(s), 2), ref_values(nk(s), 2), ref_values(nk(s), 1)};
     float *d_o = ref_values(nq(s), 1);
     bool same = true;
@@ -286,15 +356,20 @@ static void test_documents(void)
                              .NH = s.NH,
                              .NKV = s.NKV,
                              .D = s.D,
+                             .window = window,
+                             .softcap = cap,
+                             .sinks = sinks,
                              .scale = 0.25f};
     if (nn->attention_forward(ref_lane(), &a, &err) || nn->attention_backward(ref_lane(), &a, &err))
         abort();
     for (int d = 0; d < NDOCS; d++)
         same &= same_alone(s, &a, in, d_o, bounds[d], bounds[d + 1]);
-    ok(same, "documents in one row are bit-equal to the same documents alone");
+    ok(same, "documents in one row are bit-equal to the same documents alone%s",
+       window ? " (window, cap, sinks)" : "");
     for (int k = 0; k < 3; k++)
         free(in[k]);
     free(a.q), free(a.k), free(a.v), free(a.o), free(a.lse), free(a.work), free(d_o);
+    free(sinks);
 }
 
 /* Documents of 1, 2, 4, ... positions, from another place in each row. */
@@ -314,7 +389,7 @@ static int32_t *some_starts(int B, int T)
 
 static struct shape packed(int B, int Tq, int Tk, int NH, int NKV, int D, const int32_t *starts)
 {
-    return (struct shape){B, Tq, Tk, NH, NKV, D, starts, NULL};
+    return (struct shape){B, Tq, Tk, NH, NKV, D, starts, NULL, 0, 0, NULL};
 }
 
 static struct shape shape(int B, int Tq, int Tk, int NH, int NKV, int D)
@@ -322,12 +397,100 @@ static struct shape shape(int B, int Tq, int Tk, int NH, int NKV, int D)
     return packed(B, Tq, Tk, NH, NKV, D, NULL);
 }
 
+/* A tensor's bits after the passes of `a`, whose inputs they do not change. */
+static void copies_pass(struct nn_attention *a, struct shape s, float *const *in, const float *d_o)
+{
+    a->q = ref_copy(in[0], nq(s)), a->k = ref_copy(in[1], nk(s)), a->v = ref_copy(in[2], nk(s));
+    a->o = ref_output(nq(s), 0), a->lse = ref_output((size_t)s.B * s.NH * s.Tq, 0);
+    a->d_o = d_o;
+    a->work = work_for(s);
+    if (nn->attention_forward(ref_lane(), a, &err) || nn->attention_backward(ref_lane(), a, &err))
+        abort();
+}
+
+/* A window of all keys is none; and keys before every window are not read: they may be NaN. */
+static void test_window(void)
+{
+    enum { T = 150, WINDOW = 9, KEPT = 40, Tk = T + KEPT };
+    struct shape s = {.B = 1, .Tq = T, .Tk = Tk, .NH = 4, .NKV = 2, .D = 16};
+    float *in[3] = {ref_values(nq(s), 2), ref_values(nk(s), 2), ref_values(nk(s), 1)};
+    float *d_o = ref_values(nq(s), 1);
+    struct nn_attention a[3];
+    bool same = true, zero = true;
+
+    for (int i = 0; i < 3; i++) {
+        s.window = i == 0 ? 0 : i == 1 ? Tk : WINDOW;
+        a[i] = (struct nn_attention){
+            .B = 1, .Tq = T, .Tk = Tk, .NH = s.NH, .NKV = s.NKV, .D = s.D, .scale = 0.25f};
+        a[i].window = s.window;
+        if (i == 2)
+            for (int j = 0; j < (KEPT - WINDOW + 1) * s.NKV * s.D; j++)
+                in[1][j] = in[2][j] = NAN;
+        copies_pass(&a[i], s, in, d_o);
+    }
+    same &= !memcmp(a[0].o, a[1].o, nq(s) * sizeof(float));
+    same &= !memcmp(a[0].q, a[1].q, nq(s) * sizeof(float));
+    same &= !memcmp(a[0].k, a[1].k, nk(s) * sizeof(float));
+    same &= !memcmp(a[0].v, a[1].v, nk(s) * sizeof(float));
+    ok(same, "a window of all keys gives the bits of none");
+    for (size_t i = 0; i < nk(s); i++) {
+        const float dk = ((float *)a[2].k)[i], dv = ((float *)a[2].v)[i];
+        const bool unseen = i < (size_t)((KEPT - WINDOW + 1) * s.NKV * s.D);
+        zero &= unseen ? dk == 0 && dv == 0 : isfinite(dk) && isfinite(dv);
+    }
+    for (size_t i = 0; i < nq(s); i++)
+        zero &= isfinite(((float *)a[2].o)[i]) && isfinite(((float *)a[2].q)[i]);
+    ok(zero, "keys before every window are not read, and their gradients are zero");
+    for (int i = 0; i < 3; i++) {
+        free(a[i].q), free(a[i].k), free(a[i].v), free(a[i].o), free(a[i].lse), free(a[i].work);
+        free(in[i]);
+    }
+    free(d_o);
+}
+
+static const double some_sinks[8] = {0.5, -1.5, 4, -0.25, 0, 2, -6, 1};
+
+static struct shape with(struct shape s, int window, float cap, bool sinks)
+{
+    s.window = window;
+    s.cap = cap;
+    s.sinks = sinks ? some_sinks : NULL;
+    return s;
+}
+
+/* Each trait alone, and every combination of them with each kind of row. */
+static void __attribute__((unused)) run_traits(void)
+{
+    const struct nn_drop drop = {.p = 0.3f, .key = 12345, .first_row = UINT64_C(1) << 40};
+    int32_t *starts = some_starts(2, 150);
+
+    test_reference(with(shape(1, 3, 4, 4, 2, 2), 2, 0, false));
+    test_reference(with(shape(1, 3, 4, 4, 2, 2), 0, 1.5f, false));
+    test_reference(with(shape(2, 3, 4, 4, 2, 2), 0, 0, true));
+    test_reference(with(shape(2, 5, 6, 4, 2, 2), 3, 0.7f, true));
+    for (int traits = 1; traits < 8; traits++) {
+        const int window = traits & 1 ? 21 : 0;
+        const float cap = traits & 2 ? 1.5f : 0;
+        const bool sinks = traits & 4;
+        test_attention(with(shape(2, 131, 131, 6, 2, 19), window, cap, sinks), no_drop, 2);
+        test_attention(with(shape(2, 67, 170, 4, 2, 16), window, cap, sinks), no_drop, 1);
+        test_attention(with(packed(2, 150, 150, 4, 2, 16, starts), window, cap, sinks), drop, 1);
+    }
+    test_attention(with(shape(1, 1, 77, 4, 2, 16), 5, 50, true), no_drop, 1);
+    test_attention(with(shape(1, 133, 133, 3, 3, 16), 1, 0, true), no_drop, 1);
+    test_attention(with(shape(1, 200, 200, 2, 1, 70), 64, 30, true), no_drop, 3);
+    test_attention(with(shape(1, 70, 70, 4, 2, 130), 13, 50, true), drop, 1);
+    test_documents(17, 2, some_sinks);
+    test_window();
+    free(starts);
+}
+
 static void run_attention(void)
 {
     const struct nn_drop drop = {.p = 0.3f, .key = 12345, .first_row = UINT64_C(1) << 40};
     int32_t *starts = some_starts(2, 150);
 
-    test_reference();
+    test_reference(shape(1, 3, 4, 4, 2, 2));
     test_attention(shape(1, 1, 1, 1, 1, 2), no_drop, 1);
     test_attention(shape(2, 5, 5, 4, 2, 16), no_drop, 1);
     test_attention(shape(1, 64, 64, 2, 1, 16), no_drop, 2);
@@ -339,7 +502,7 @@ static void run_attention(void)
     test_attention(packed(2, 150, 150, 4, 2, 16, starts), no_drop, 1);
     test_attention(shape(2, 70, 70, 4, 2, 16), drop, 1);
     test_attention(packed(2, 150, 150, 4, 2, 16, starts), drop, 1);
-    test_documents();
+    test_documents(0, 0, NULL);
     free(starts);
 }
 

@@ -423,49 +423,68 @@ static double error_of(const struct pair *p)
 
 /* The backward pass of 16 bits sees the rounded o of its own forward pass, which moves the row sums
  * of d_o o by a unit in the last place: gradients get a bound in the norm instead. */
-static void test_attention(int B, int T, int NH, int NKV, int D)
+static void test_attention(struct nn_attention a)
 {
-    const size_t nq = (size_t)B * T * NH * D, nk = (size_t)B * T * NKV * D;
+    const size_t nq = (size_t)a.B * a.Tq * a.NH * a.D, nk = (size_t)a.B * a.Tk * a.NKV * a.D;
     struct pair q = pair(nq, 1), k = pair(nk, 1), v = pair(nk, 1), o = pair(nq, 1);
-    struct pair d_o = pair(nq, 1), *grads[3] = {&q, &k, &v};
-    struct nn_attention shape = {
-        .B = B, .Tq = T, .Tk = T, .NH = NH, .NKV = NKV, .D = D, .dtype = type};
-    const size_t narrow_work = nn->attention_work_nelem(&shape);
-    shape.dtype = FSDP_F32;
-    const size_t wide_work = nn->attention_work_nelem(&shape);
-    float *lse = room((size_t)B * NH * T);
+    struct pair d_o = pair(nq, 1), sinks = pair((size_t)a.NH, 1), dsinks = pair((size_t)a.NH, 1);
+    struct pair *grads[4] = {&q, &k, &v, &dsinks};
+    const bool has_sinks = a.softcap > 0; /* capped scores and sinks are tested together */
+    a.dtype = type;
+    const size_t narrow_work = nn->attention_work_nelem(&a);
+    a.dtype = FSDP_F32;
+    const size_t wide_work = nn->attention_work_nelem(&a);
+    float *lse = room((size_t)a.B * a.NH * a.Tq);
     float *work = room(narrow_work > wide_work ? narrow_work : wide_work);
     const double bound = (type == FSDP_BF16 ? 4e-3 : 5e-4) * suite_attention_slack;
-    struct nn_attention a = {.q = q.wide,
-                             .k = k.wide,
-                             .v = v.wide,
-                             .o = o.wide,
-                             .lse = lse,
-                             .d_o = d_o.wide,
-                             .work = work,
-                             .B = B,
-                             .Tq = T,
-                             .Tk = T,
-                             .NH = NH,
-                             .NKV = NKV,
-                             .D = D,
-                             .scale = 0.3f};
+
+    a.q = q.wide, a.k = k.wide, a.v = v.wide, a.o = o.wide, a.lse = lse, a.d_o = d_o.wide;
+    a.sinks = has_sinks ? sinks.wide : NULL, a.dsinks = dsinks.wide, a.dsinks_beta = 1;
+    a.work = work, a.scale = 0.3f;
     int rc =
         nn->attention_forward(ref_lane(), &a, &err) | nn->attention_backward(ref_lane(), &a, &err);
 
     a.q = q.narrow, a.k = k.narrow, a.v = v.narrow, a.o = o.narrow, a.d_o = d_o.narrow;
-    a.dtype = type;
+    a.sinks = has_sinks ? sinks.narrow : NULL, a.dsinks = dsinks.narrow;
+    a.dtype = a.w_dtype = a.dw_dtype = type;
     rc |= nn->attention_forward(ref_lane(), &a, &err);
     if (suite_attention_slack > 1)
         ok(!rc && error_of(&o) < bound, "%s attention of %d x %d, %d heads of %d: %.1e",
-           fsdp_dtype_name(type), B, T, NH, D, error_of(&o));
+           fsdp_dtype_name(type), a.B, a.Tq, a.NH, a.D, error_of(&o));
     else
         check(rc, "attention", &o, 1);
     rc |= nn->attention_backward(ref_lane(), &a, &err);
-    for (int i = 0; i < 3; i++)
-        ok(!rc && error_of(grads[i]) < bound, "%s attention d%c: %.1e", fsdp_dtype_name(type),
-           "qkv"[i], error_of(grads[i]));
-    drop(q), drop(k), drop(v), drop(o), drop(d_o), free(lse), free(work);
+    for (int i = 0; i < (has_sinks ? 4 : 3); i++)
+        ok(!rc && error_of(grads[i]) < bound, "%s attention, window %d, cap %g, d%c: %.1e",
+           fsdp_dtype_name(type), a.window, (double)a.softcap, "qkvs"[i], error_of(grads[i]));
+    drop(q), drop(k), drop(v), drop(o), drop(d_o), drop(sinks), drop(dsinks), free(lse), free(work);
+}
+
+static struct nn_attention heads(int B, int T, int NH, int NKV, int D)
+{
+    return (struct nn_attention){.B = B, .Tq = T, .Tk = T, .NH = NH, .NKV = NKV, .D = D};
+}
+
+/* Windows, capped scores, sinks. */
+static void test_attention_traits(void)
+{
+    struct nn_attention a = heads(2, 70, 4, 2, 18);
+    a.window = 13;
+    test_attention(a);
+    a.softcap = 2;
+    test_attention(a);
+    a.window = 0, a.Tk = 101;
+    test_attention(a);
+    a.window = 65, a.Tq = 1;
+    test_attention(a);
+}
+
+static void __attribute__((unused)) run_traits(void)
+{
+    type = FSDP_BF16;
+    test_attention_traits();
+    type = FSDP_F16;
+    test_attention_traits();
 }
 
 static void run_types(void)
@@ -493,8 +512,8 @@ static void run_types(void)
         test_activations(2051);
         test_dropout(3, 1100, 0);
         test_dropout(2, 37, 1);
-        test_attention(2, 37, 4, 2, 10);
-        test_attention(1, 130, 2, 2, 16);
+        test_attention(heads(2, 37, 4, 2, 10));
+        test_attention(heads(1, 130, 2, 2, 16));
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json: what is read, in the keys of transformers 4 and 5, and how bad ones are refused. */
+#include <stddef.h>
 #include <unistd.h>
 
 #include "family/stack.h"
@@ -51,14 +52,14 @@ static const struct bad {
 } bad[] = {
     {"model_type", NULL, NULL, FSDP_EINVAL, "model_type is missing"},
     {"model_type", "7", NULL, FSDP_EINVAL, "model_type must be a string"},
-    {"model_type", "\"mamba\"", NULL, FSDP_EUNSUPPORTED, "(known: gpt2, llama)"},
+    {"model_type", "\"mamba\"", NULL, FSDP_EUNSUPPORTED, "it needs state-space layers"},
     {"vocab_size", NULL, NULL, FSDP_EINVAL, "vocab_size is missing"},
     {"vocab_size", "null", NULL, FSDP_EINVAL, "vocab_size is missing"},
     {"vocab_size", "1", NULL, FSDP_EINVAL, "vocab_size is 1, allowed are 2 to"},
     {"vocab_size", "256.0", NULL, FSDP_EINVAL, "vocab_size must be an integer"},
     {"hidden_size", "-64", NULL, FSDP_EINVAL, "hidden_size is -64"},
     {"hidden_size", "66", NULL, FSDP_EINVAL, "not a multiple of num_attention_heads (4)"},
-    {"hidden_size", "12", NULL, FSDP_EINVAL, "head_dim is 3, but must be even"},
+    {"hidden_size", "12", NULL, FSDP_EINVAL, "head_dim gives 3 elements of a head that turn"},
     {"hidden_size", "\"64\"", NULL, FSDP_EINVAL, "hidden_size must be an integer"},
     {"hidden_size", "9223372036854775807", NULL, FSDP_EINVAL, "hidden_size is 9223372036854775807"},
     {"intermediate_size", "0", NULL, FSDP_EINVAL, "intermediate_size is 0"},
@@ -66,13 +67,11 @@ static const struct bad {
     {"num_attention_heads", "0", NULL, FSDP_EINVAL, "num_attention_heads is 0"},
     {"num_key_value_heads", "3", NULL, FSDP_EINVAL, "does not divide num_attention_heads (4)"},
     {"num_key_value_heads", "8", NULL, FSDP_EINVAL, "num_key_value_heads is 8, allowed are 1 to 4"},
-    {"hidden_act", "\"gelu\"", NULL, FSDP_EUNSUPPORTED, "hidden_act is 'gelu'"},
+    {"hidden_act", "\"tanh\"", NULL, FSDP_EUNSUPPORTED, "hidden_act is 'tanh'"},
     {"max_position_embeddings", "0", NULL, FSDP_EINVAL, "max_position_embeddings is 0"},
     {"rms_norm_eps", "-1", NULL, FSDP_EINVAL, "rms_norm_eps is -1"},
     {"rms_norm_eps", "\"tiny\"", NULL, FSDP_EINVAL, "rms_norm_eps must be a number"},
-    {NULL, NULL, "\"head_dim\": 15", FSDP_EINVAL, "head_dim is 15"},
-    {NULL, NULL, "\"attention_bias\": true", FSDP_EUNSUPPORTED, "attention_bias is true"},
-    {NULL, NULL, "\"mlp_bias\": true", FSDP_EUNSUPPORTED, "mlp_bias is true"},
+    {NULL, NULL, "\"head_dim\": 15", FSDP_EINVAL, "head_dim gives 15 elements"},
     {NULL, NULL, "\"mlp_bias\": 1", FSDP_EINVAL, "mlp_bias must be true or false"},
     {NULL, NULL, "\"attention_dropout\": 1.5", FSDP_EINVAL, "attention_dropout is 1.5"},
     {NULL, NULL, "\"tie_word_embeddings\": \"no\"", FSDP_EINVAL, "tie_word_embeddings must be"},
@@ -83,8 +82,10 @@ static const struct bad {
     {NULL, NULL, "\"quantization_config\": {}", FSDP_EUNSUPPORTED, "quantization_config is set"},
     {NULL, NULL, "\"rope_theta\": 0", FSDP_EINVAL, "rope_theta is 0"},
     {NULL, NULL, "\"rope_scaling\": \"linear\"", FSDP_EINVAL, "rope_scaling must be an object"},
-    {NULL, NULL, "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", FSDP_EUNSUPPORTED,
-     "rope_scaling.rope_type is 'yarn' (supported: default, linear, llama3)"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}", FSDP_EUNSUPPORTED,
+     "rope_scaling.rope_type is 'mrope' (supported: default, linear, dynamic, llama3, yarn"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2]}", FSDP_EINVAL,
+     "rope_scaling.short_factor must be a list of 8 values"},
     {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\"}", FSDP_EINVAL,
      "rope_scaling.factor is missing"},
     {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.5}", FSDP_EINVAL,
@@ -95,7 +96,12 @@ static const struct bad {
      "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
      " \"high_freq_factor\": 1, \"original_max_position_embeddings\": 16}",
      FSDP_EINVAL, "must be above low_freq_factor"},
-    {NULL, NULL, "\"partial_rotary_factor\": 0.5", FSDP_EUNSUPPORTED, "partial_rotary_factor"},
+    {NULL, NULL, "\"partial_rotary_factor\": 0.05", FSDP_EINVAL, "elements of a head that turn"},
+    {NULL, NULL, "\"attn_logit_softcapping\": 50.0", FSDP_EUNSUPPORTED,
+     "attn_logit_softcapping is not known for model_type llama"},
+    {NULL, NULL, "\"layer_scale\": 2", FSDP_EUNSUPPORTED, "layer_scale is not known"},
+    {"model_type", "\"deepseek_v3\"", NULL, FSDP_EUNSUPPORTED, "multi-head latent attention"},
+    {"model_type", "\"fancy\"", NULL, FSDP_EUNSUPPORTED, "(known: gemma, gemma2, gemma3_text, gpt2"},
 };
 
 static void test_bad(void)
@@ -152,8 +158,10 @@ static void test_values(void)
     ok(c->head_dim == 32, "head_dim may differ from hidden_size / heads");
     ok(info.dtype == FSDP_BF16 && info.neos == 2 && info.eos[1] == 9 && info.bos == -1,
        "dtype and tokens");
-    ok(m->inv_freq[0] == 1 && fabs(m->inv_freq[8] - 0.01) < 1e-12, "theta defaults to 10000");
-    ok(model_decoder_ops.vocab_size(m) == 256 && model_decoder_ops.max_seq_len(m) == 64, "through ops");
+    const double *inv_freq = m->traits.rope[0].inv_freq;
+    ok(inv_freq[0] == 1 && fabs(inv_freq[8] - 0.01) < 1e-12, "theta defaults to 10000");
+    ok(model_decoder_ops.vocab_size(m) == 256 && model_decoder_ops.max_seq_len(m) == 64,
+       "through ops");
     /* 6 * (2 * (2*64*128 + 2*64*128 + 3*64*176 + 11*128) + 64*256) */
     ok(model_decoder_ops.flops_per_token(m, 10) == 6.0 * (2 * (32768 + 33792 + 1408) + 16384),
        "operations per token");
@@ -183,7 +191,7 @@ static void test_rope(void)
                 want = plain / 8;
             else if (length > 16)
                 want = plain * ((64 / length - 1) / 3 + (1 - (64 / length - 1) / 3) / 8);
-            worst = fmax(worst, fabs(m->inv_freq[i] / want - 1));
+            worst = fmax(worst, fabs(m->traits.rope[0].inv_freq[i] / want - 1));
         }
         ok(worst < 1e-12, "Llama-3 scaling, keys of transformers %d", 4 + k);
         model_decoder_ops.destroy(m);
@@ -191,7 +199,8 @@ static void test_rope(void)
     struct fsdp_err err = FSDP_ERR_INIT;
     struct model *m;
     write_config(NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}");
-    ok(open_config(&m, &err) == FSDP_OK && m->inv_freq[0] == 0.25, "linear scaling %s", err.text);
+    ok(open_config(&m, &err) == FSDP_OK && m->traits.rope[0].inv_freq[0] == 0.25,
+       "linear scaling %s", err.text);
     if (m)
         model_decoder_ops.destroy(m);
 }
@@ -207,8 +216,9 @@ static void test_dialects(void)
            "%s is read %s", names[i], err.text);
     }
     if (m[0] && m[1])
-        ok(!memcmp(&m[0]->config, &m[1]->config, sizeof m[0]->config) &&
-               !memcmp(m[0]->inv_freq, m[1]->inv_freq, 8 * sizeof *m[0]->inv_freq),
+        ok(!memcmp(&m[0]->traits, &m[1]->traits, offsetof(struct traits, rope)) &&
+               !memcmp(m[0]->traits.rope[0].inv_freq, m[1]->traits.rope[0].inv_freq,
+                       8 * sizeof(double)),
            "both dialects give the same configuration");
     for (int i = 0; i < 2; i++)
         model_decoder_ops.destroy(m[i]);
@@ -268,7 +278,7 @@ static void test_gpt2_values(void)
     const struct traits *c = &m->traits;
     ok(c->vocab == 211 && c->dim == 48 && c->ffn == 192 && c->nlayers == 2 && c->nheads == 3 &&
            c->nkv_heads == 3 && c->head_dim == 16 && c->max_seq_len == 64 && c->norm_eps == 1e-6 &&
-           c->init_std == 0.02 && c->tied && c->resid_drop == 0 && !m->inv_freq,
+           c->init_std == 0.02 && c->tied && c->resid_drop == 0 && !m->traits.rope[0].inv_freq,
        "its values; tied unless it says otherwise");
     /* 6 * (2 * (48*144 + 48*48 + 2*48*192 + 11*48) + 48*211) */
     ok(model_decoder_ops.flops_per_token(m, 10) == 6.0 * (2 * (6912 + 2304 + 18432 + 528) + 10128),

@@ -5,7 +5,9 @@
 int main(void)
 {
     run_types();
+    run_traits();
     nn_set_threads(3);
     run_types();
+    run_traits();
     return tap_done();
 }

@@ -20,9 +20,10 @@
       (a->dy, a->dx, a->dw, a->db, a->x, a->w, a->b, a->mean, a->rstd))                           \
     X(rope_table, nn_rope_table, (a->cos, a->sin))                                                \
     X(rope, nn_rope, (a->x, a->cos, a->sin, a->positions))                                        \
-    X(attention_forward, nn_attention, (a->q, a->k, a->v, a->o, a->lse, a->work, a->starts))      \
+    X(attention_forward, nn_attention, (a->q, a->k, a->v, a->o, a->lse, a->work, a->starts,       \
+      a->sinks))                                                                                  \
     X(attention_backward, nn_attention,                                                           \
-      (a->q, a->k, a->v, a->o, a->lse, a->d_o, a->work, a->starts))                               \
+      (a->q, a->k, a->v, a->o, a->lse, a->d_o, a->work, a->starts, a->sinks, a->dsinks))          \
     X(glu_forward, nn_glu, (a->y, a->gate, a->up))                                                \
     X(glu_backward, nn_glu, (a->y, a->gate, a->up))                                               \
     X(pointwise_forward, nn_pointwise, (a->y, a->x))                                              \

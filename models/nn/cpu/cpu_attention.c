@@ -4,10 +4,10 @@
  * than QUERIES rows of memory. What the backward pass needs of the softmax is its log-sum-exp per
  * row, from which it makes the probabilities again (Dao et al., arXiv 2205.14135).
  *
- *        keys 0 ........... nkeys     a block of queries sees the keys before its end; inside its
- *      q [ x x x x x x . . . ]        last square, row r sees valid(r) keys and the rest of the row
- *      q [ x x x x x x x . . ]        is set to zero before it enters a matrix product
- *      q [ x x x x x x x x . ]
+ *        keys first_key .. nkeys      a block of queries sees the keys before its end and, with a
+ *      q [ x x x x x x . . . ]        window, none before first_key; row r sees keys_of(r), and the
+ *      q [ . x x x x x x . . ]        rest of the row is set to zero before it enters a matrix
+ *      q [ . . x x x x x x . ]        product
  */
 #include <cblas.h>
 #include <math.h>
@@ -22,6 +22,7 @@ struct head {
     float *q, *k, *v, *o, *d_o, *lse;
     int nq_row, nk_row, Tq, Tk;
     size_t q_at, k_at;
+    float sink; /* -INFINITY: none */
     /* Dropout's element of query r and key i is drop_first + r drop_row + i, in row b. */
     int b;
     uint64_t drop_first, drop_row;
@@ -29,22 +30,29 @@ struct head {
 
 /* A block of queries of a head and its scratch. */
 struct block {
-    int first, nqueries, nkeys;
+    int first, nqueries, first_key, nkeys;
     float *p, *dp; /* (nqueries, nkeys) */
 };
 
-/* p, dp | dk, dv | copies of q, o, d_o, k, v */
-static size_t work_nelem(int Tq, int Tk, int D, enum fsdp_dtype dtype)
+/* The largest block of scores: a window's keys, and one more for each further query. */
+static size_t tile_nelem(const struct nn_attention *a)
 {
-    const size_t queries = Tq < QUERIES ? (size_t)Tq : QUERIES;
-    const size_t nq = (size_t)Tq * (size_t)D, nk = (size_t)Tk * (size_t)D;
-    return 2 * queries * (size_t)Tk + 2 * nk + (dtype == FSDP_F32 ? 0 : 3 * nq + 2 * nk);
+    const size_t queries = a->Tq < QUERIES ? (size_t)a->Tq : QUERIES, Tk = (size_t)a->Tk;
+    const size_t seen = a->window ? (size_t)a->window + queries - 1 : Tk;
+    return queries * (seen < Tk ? seen : Tk);
+}
+
+/* p, dp | dk, dv | copies of q, o, d_o, k, v */
+static size_t work_nelem(const struct nn_attention *a, enum fsdp_dtype dtype)
+{
+    const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
+    return 2 * tile_nelem(a) + 2 * nk + (dtype == FSDP_F32 ? 0 : 3 * nq + 2 * nk);
 }
 
 /* Each thread has its own. */
 size_t nn_cpu_attention_work_nelem(const struct nn_attention *s)
 {
-    return work_nelem(s->Tq, s->Tk, s->D, s->dtype) * (size_t)fsdp_cpu_threads();
+    return work_nelem(s, s->dtype) * (size_t)fsdp_cpu_threads();
 }
 
 /* The document of row b that begins at position `first` ends before this one. */
@@ -62,12 +70,20 @@ static int document_end(const struct nn_attention *a, int b, int first)
 static void place_copies(struct head *hd, const struct nn_attention *a)
 {
     const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
-    hd->q = a->work + work_nelem(a->Tq, a->Tk, a->D, FSDP_F32);
+    hd->q = a->work + work_nelem(a, FSDP_F32);
     hd->o = hd->q + nq;
     hd->d_o = hd->o + nq;
     hd->k = hd->d_o + nq;
     hd->v = hd->k + nk;
     hd->nq_row = hd->nk_row = a->D;
+}
+
+static float sink_of(const struct nn_attention *a, int h)
+{
+    float sink = -INFINITY;
+    if (a->sinks)
+        fsdp_cpu_convert(&sink, FSDP_F32, nn_at(a->sinks, a->w_dtype, (size_t)h), a->w_dtype, 1);
+    return sink;
 }
 
 static struct head head_at(const struct nn_attention *a, int b, int first, int end, int h)
@@ -85,6 +101,7 @@ static struct head head_at(const struct nn_attention *a, int b, int first, int e
         .nk_row = (int)nk_row,
         .Tq = end - first,
         .Tk = a->starts ? end - first : a->Tk,
+        .sink = sink_of(a, h),
         .b = b,
         .drop_first = (uint64_t)(h * a->Tq + first) * drop_row + (uint64_t)first,
         .drop_row = drop_row,
@@ -130,26 +147,58 @@ static void load_head(const struct nn_attention *a, const struct head *hd, bool 
     }
 }
 
-static struct block block_at(const struct nn_attention *a, const struct head *hd, int first)
+/* First key that a window shows to query t, both of their document. */
+static int window_begin(const struct nn_attention *a, const struct head *hd, int t)
 {
-    int nqueries = hd->Tq - first < QUERIES ? hd->Tq - first : QUERIES;
-    int nkeys = hd->Tk - hd->Tq + first + nqueries;
-    size_t tile = (size_t)(a->Tq < QUERIES ? a->Tq : QUERIES) * (size_t)a->Tk;
-    return (struct block){first, nqueries, nkeys, a->work, a->work + tile};
+    const int end = hd->Tk - hd->Tq + t + 1;
+    return a->window && a->window < end ? end - a->window : 0;
 }
 
-/* Keys that row r of the block sees. */
-static size_t valid(const struct block *blk, int r)
+static struct block block_at(const struct nn_attention *a, const struct head *hd, int first)
 {
-    return (size_t)(blk->nkeys - blk->nqueries + r + 1);
+    const int nqueries = hd->Tq - first < QUERIES ? hd->Tq - first : QUERIES;
+    const int first_key = window_begin(a, hd, first);
+    const int nkeys = hd->Tk - hd->Tq + first + nqueries - first_key;
+    return (struct block){first, nqueries, first_key, nkeys, a->work, a->work + tile_nelem(a)};
+}
+
+/* Keys that a row of the block sees, counted from its first. */
+struct keys {
+    size_t begin, end;
+};
+
+static struct keys keys_of(const struct nn_attention *a, const struct head *hd,
+                           const struct block *blk, int r)
+{
+    const int begin = window_begin(a, hd, blk->first + r) - blk->first_key;
+    return (struct keys){(size_t)begin, (size_t)(blk->nkeys - blk->nqueries + r + 1)};
+}
+
+static void clear_unseen(float *row, const struct block *blk, struct keys keys)
+{
+    memset(row, 0, keys.begin * sizeof *row);
+    memset(row + keys.end, 0, ((size_t)blk->nkeys - keys.end) * sizeof *row);
+}
+
+/* The block's keys of k or v. */
+static float *keys_at(const struct head *hd, float *k, const struct block *blk)
+{
+    return k + (size_t)blk->first_key * (size_t)hd->nk_row;
 }
 
 /* p = scale q kᵀ */
 static void scores(const struct nn_attention *a, const struct head *hd, const struct block *blk)
 {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blk->nqueries, blk->nkeys, a->D, a->scale,
-                hd->q + (size_t)blk->first * (size_t)hd->nq_row, hd->nq_row, hd->k, hd->nk_row, 0,
-                blk->p, blk->nkeys);
+                hd->q + (size_t)blk->first * (size_t)hd->nq_row, hd->nq_row,
+                keys_at(hd, hd->k, blk), hd->nk_row, 0, blk->p, blk->nkeys);
+}
+
+FSDP_CPU_CLONES static void cap_row(float *x, size_t nelem, float cap)
+{
+    const float inv = 1.0f / cap;
+    for (size_t i = 0; i < nelem; i++)
+        x[i] = cap * nn_tanh(x[i] * inv);
 }
 
 FSDP_CPU_CLONES static void exp_minus(float *x, size_t nelem, float shift)
@@ -158,19 +207,40 @@ FSDP_CPU_CLONES static void exp_minus(float *x, size_t nelem, float shift)
         x[i] = nn_exp(x[i] - shift);
 }
 
-/* x *= dropout's factors of row r of the block. */
+/* Row r of x, a block's, times dropout's factors. */
 static void drop_row(float *x, const struct nn_attention *a, const struct head *hd,
-                     const struct block *blk, int r, size_t nelem)
+                     const struct block *blk, int r, struct keys keys)
 {
     enum { PIECE = 256 };
     float factors[PIECE];
     const uint64_t at = hd->drop_first + (uint64_t)(blk->first + r) * hd->drop_row;
-    for (size_t from = 0; from < nelem; from += PIECE) {
-        const size_t n = nelem - from < PIECE ? nelem - from : PIECE;
-        nn_drop_factors(factors, &a->drop, hd->b, at + from, n);
+    for (size_t from = keys.begin; from < keys.end; from += PIECE) {
+        const size_t n = keys.end - from < PIECE ? keys.end - from : PIECE;
+        nn_drop_factors(factors, &a->drop, hd->b, at + (uint64_t)blk->first_key + from, n);
         for (size_t i = 0; i < n; i++)
             x[from + i] *= factors[i];
     }
+}
+
+/* A row of p: exp(score - most), most of the scores and of the sink. Returns 1 / sum. */
+static float softmax_row(const struct nn_attention *a, const struct head *hd,
+                         const struct block *blk, int r)
+{
+    float *row = blk->p + (size_t)r * (size_t)blk->nkeys;
+    const struct keys keys = keys_of(a, hd, blk, r);
+    const size_t nkeys = keys.end - keys.begin;
+    float *p = row + keys.begin;
+
+    if (a->softcap > 0)
+        cap_row(p, nkeys, a->softcap);
+    const float highest = nn_max(p, nkeys), most = highest > hd->sink ? highest : hd->sink;
+    exp_minus(p, nkeys, most);
+    clear_unseen(row, blk, keys);
+    const float sum = nn_sum(p, nkeys) + expf(hd->sink - most);
+    hd->lse[blk->first + r] = most + logf(sum);
+    if (a->drop.p > 0)
+        drop_row(row, a, hd, blk, r, keys);
+    return 1.0f / sum;
 }
 
 static void forward_block(const struct nn_attention *a, const struct head *hd,
@@ -180,21 +250,11 @@ static void forward_block(const struct nn_attention *a, const struct head *hd,
     float inv_sum[QUERIES];
 
     scores(a, hd, blk);
-    for (int r = 0; r < blk->nqueries; r++) {
-        float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
-        size_t nvalid = valid(blk, r);
-        float most = nn_max(p, nvalid);
-        exp_minus(p, nvalid, most);
-        memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
-        float sum = nn_sum(p, nvalid);
-        inv_sum[r] = 1.0f / sum;
-        hd->lse[blk->first + r] = most + logf(sum);
-        if (a->drop.p > 0)
-            drop_row(p, a, hd, blk, r, nvalid);
-    }
+    for (int r = 0; r < blk->nqueries; r++)
+        inv_sum[r] = softmax_row(a, hd, blk, r);
     float *o = hd->o + (size_t)blk->first * (size_t)hd->nq_row;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blk->nqueries, a->D, blk->nkeys, 1,
-                blk->p, blk->nkeys, hd->v, hd->nk_row, 0, o, hd->nq_row);
+                blk->p, blk->nkeys, keys_at(hd, hd->v, blk), hd->nk_row, 0, o, hd->nq_row);
     for (int r = 0; r < blk->nqueries; r++, o += hd->nq_row)
         for (size_t i = 0; i < D; i++)
             o[i] *= inv_sum[r];
@@ -210,7 +270,7 @@ static struct group group_of(const struct nn_attention *a, size_t number, int wo
 {
     const int nheads = a->NH / a->NKV, kv_head = (int)(number % (size_t)a->NKV);
     struct group g = {*a, (int)(number / (size_t)a->NKV), kv_head * nheads, (kv_head + 1) * nheads};
-    g.a.work += (size_t)worker * work_nelem(a->Tq, a->Tk, a->D, a->dtype);
+    g.a.work += (size_t)worker * work_nelem(a, a->dtype);
     return g;
 }
 
@@ -255,6 +315,18 @@ FSDP_CPU_CLONES static void gradient_row(float *restrict p, float *restrict dp, 
     }
 }
 
+/* The same of scores that become cap tanh(p / cap), whose derivative is 1 - tanh². */
+FSDP_CPU_CLONES static void capped_gradient_row(float *restrict p, float *restrict dp, size_t nelem,
+                                                float lse, float delta, float scale, float cap)
+{
+    const float inv = 1.0f / cap;
+    for (size_t i = 0; i < nelem; i++) {
+        const float y = nn_tanh(p[i] * inv);
+        p[i] = nn_exp(cap * y - lse);
+        dp[i] = p[i] * (dp[i] - delta) * (1.0f - y * y) * scale;
+    }
+}
+
 /* p becomes the probabilities (with dropout, those that were left), dp becomes the gradient of the
  * scores: ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
 static void softmax_backward(const struct nn_attention *a, const struct head *hd,
@@ -264,15 +336,20 @@ static void softmax_backward(const struct nn_attention *a, const struct head *hd
     for (int r = 0; r < blk->nqueries; r++) {
         float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
         float *dp = blk->dp + (size_t)r * (size_t)blk->nkeys;
-        const size_t nvalid = valid(blk, r), at = (size_t)(blk->first + r);
-        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D);
+        const struct keys keys = keys_of(a, hd, blk, r);
+        const size_t at = (size_t)(blk->first + r), nkeys = keys.end - keys.begin;
+        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D), lse = hd->lse[at];
         if (a->drop.p > 0)
-            drop_row(dp, a, hd, blk, r, nvalid);
-        gradient_row(p, dp, nvalid, hd->lse[at], delta, a->scale);
+            drop_row(dp, a, hd, blk, r, keys);
+        if (a->softcap > 0)
+            capped_gradient_row(p + keys.begin, dp + keys.begin, nkeys, lse, delta, a->scale,
+                                a->softcap);
+        else
+            gradient_row(p + keys.begin, dp + keys.begin, nkeys, lse, delta, a->scale);
         if (a->drop.p > 0)
-            drop_row(p, a, hd, blk, r, nvalid);
-        memset(p + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *p);
-        memset(dp + nvalid, 0, ((size_t)blk->nkeys - nvalid) * sizeof *dp);
+            drop_row(p, a, hd, blk, r, keys);
+        clear_unseen(p, blk, keys);
+        clear_unseen(dp, blk, keys);
     }
 }
 
@@ -282,38 +359,51 @@ static void backward_block(const struct nn_attention *a, const struct head *hd,
 {
     const int n = blk->nqueries, nkeys = blk->nkeys, D = a->D;
     const size_t at = (size_t)blk->first * (size_t)hd->nq_row;
+    const size_t key = (size_t)blk->first_key * (size_t)D;
     float *q = hd->q + at;
     const float *d_o = hd->d_o + at;
 
     scores(a, hd, blk);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, nkeys, D, 1, d_o, hd->nq_row, hd->v,
-                hd->nk_row, 0, blk->dp, nkeys);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, nkeys, D, 1, d_o, hd->nq_row,
+                keys_at(hd, hd->v, blk), hd->nk_row, 0, blk->dp, nkeys);
     softmax_backward(a, hd, blk);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->p, nkeys, d_o,
-                hd->nq_row, beta, dv, D);
+                hd->nq_row, beta, dv + key, D);
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->dp, nkeys, q,
-                hd->nq_row, beta, dk, D);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, D, nkeys, 1, blk->dp, nkeys, hd->k,
-                hd->nk_row, 0, q, hd->nq_row);
+                hd->nq_row, beta, dk + key, D);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, D, nkeys, 1, blk->dp, nkeys,
+                keys_at(hd, hd->k, blk), hd->nk_row, 0, q, hd->nq_row);
 }
 
-/* The last block sees every key, so it goes first and writes dk and dv; all others add. */
+/* The last block sees every key but those before its window, so it goes first and writes dk and dv;
+ * all others add. */
+static void backward_head(const struct nn_attention *a, const struct head *hd, float *dk, float *dv,
+                          bool writes)
+{
+    const int last = (hd->Tq - 1) / QUERIES * QUERIES;
+    for (int first = last; first >= 0; first -= QUERIES) {
+        const struct block blk = block_at(a, hd, first);
+        const bool sets = writes && first == last;
+        const size_t before = (size_t)blk.first_key * (size_t)a->D;
+        if (sets) {
+            memset(dk, 0, before * sizeof *dk);
+            memset(dv, 0, before * sizeof *dv);
+        }
+        backward_block(a, hd, &blk, dk, dv, sets ? 0.0f : 1.0f);
+    }
+}
+
 static void backward_document(const struct group *g, int from, int end)
 {
     const struct nn_attention *a = &g->a;
-    const int last = (end - from - 1) / QUERIES * QUERIES, nk_row = a->NKV * a->D;
-    const size_t nkv = (size_t)a->Tk * (size_t)a->D;
-    float *dk = a->work + work_nelem(a->Tq, a->Tk, a->D, FSDP_F32) - 2 * nkv, *dv = dk + nkv;
+    const int nk_row = a->NKV * a->D;
+    float *dk = a->work + 2 * tile_nelem(a), *dv = dk + (size_t)a->Tk * (size_t)a->D;
     struct head hd = {0};
 
     for (int h = g->first_head; h < g->end_head; h++) {
         hd = head_at(a, g->b, from, end, h);
         load_head(a, &hd, true);
-        for (int first = last; first >= 0; first -= QUERIES) {
-            struct block blk = block_at(a, &hd, first);
-            bool writes = h == g->first_head && first == last;
-            backward_block(a, &hd, &blk, dk, dv, writes ? 0.0f : 1.0f);
-        }
+        backward_head(a, &hd, dk, dv, h == g->first_head);
         if (a->dtype != FSDP_F32)
             store_rows(a->q, a->dtype, hd.q_at, hd.q, hd.Tq, a->NH * a->D, a->D);
     }
@@ -332,8 +422,46 @@ static void backward_groups(void *arg, int worker, size_t first, size_t last)
     }
 }
 
+/* d_o · o of a row of D elements from `at`. */
+static float delta_at(const struct nn_attention *a, size_t at)
+{
+    float o_room[NN_PIECE], d_room[NN_PIECE], sum = 0;
+    for (size_t from = 0, D = (size_t)a->D; from < D; from += NN_PIECE) {
+        const size_t n = D - from < NN_PIECE ? D - from : NN_PIECE;
+        sum += nn_dot(nn_read(a->d_o, a->dtype, at + from, n, d_room),
+                      nn_read(a->o, a->dtype, at + from, n, o_room), n);
+    }
+    return sum;
+}
+
+/* A sink's value is zero, so that the gradient of its score is -p delta in each row, p its share of
+ * the softmax. One thread sums a head, in the order of the rows. */
+static void sink_gradients(void *arg, int worker, size_t first, size_t last)
+{
+    const struct nn_attention *a = arg;
+    const size_t Tq = (size_t)a->Tq, NH = (size_t)a->NH;
+    (void)worker;
+    for (size_t h = first; h < last; h++) {
+        const float sink = sink_of(a, (int)h);
+        double sum = 0;
+        for (size_t b = 0; b < (size_t)a->B; b++)
+            for (size_t t = 0; t < Tq; t++) {
+                const float p = expf(sink - a->lse[(b * NH + h) * Tq + t]);
+                sum -= (double)(p * delta_at(a, ((b * Tq + t) * NH + h) * (size_t)a->D));
+            }
+        void *to = nn_at(a->dsinks, a->dw_dtype, h);
+        float out = 0;
+        if (a->dsinks_beta != 0.0f)
+            fsdp_cpu_convert(&out, FSDP_F32, to, a->dw_dtype, 1);
+        out = (float)(sum + (double)(a->dsinks_beta * out));
+        fsdp_cpu_convert(to, a->dw_dtype, &out, FSDP_F32, 1);
+    }
+}
+
 static void attention_backward(struct nn_attention *a)
 {
+    if (a->sinks && a->dsinks)
+        fsdp_cpu_for((size_t)a->NH, 1, sink_gradients, a);
     fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, backward_groups, a);
 }
 

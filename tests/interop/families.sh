@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every decoder family against transformers and torch: tiny models with odd sizes and all traits of the family; logits,
+# gradients, ten steps of AdamW and the merged folder, on one rank, on three, and as 2 x 2 ranks of HYBRID_SHARD.
+# Packing, bf16 and activation checkpointing have their own runs on two ranks. FAMILIES="qwen3 phi3" chooses some.
+# run: timeout=900
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
+    exit 0
+fi
+. "$TOP/tests/lib/tap.sh"
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
+python() {
+    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/families.py" "$@"
+}
+families=${FAMILIES:-$(python list)}
+tokens=0,1,66,17,42,42,9,5,30,3,61,7,8,2
+
+python make $families >log 2>&1
+ok $? "transformers saves a tiny model of each family"
+
+# run NAME RANKS OPTIONS... trains each family.
+run() {
+    local name=$1 ranks=$2 family out
+    shift 2
+    for family in $families; do
+        out=$family.$name
+        mkdir -p $out
+        cat >$out/run.yaml <<END
+model: {path: $family}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
+optim: {name: sgd, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+checkpoint: {path: $out/ck}
+END
+        fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1 && ckpt-merge -q $out/ck -o $out/sgd/ >>log 2>&1 &&
+            fsdp-launch -n $ranks $out/run.yaml train.steps=10 optim.name=adamw optim.lr=1e-3 'optim.betas=[0.9,0.95]' \
+                checkpoint.path= log.metrics=$out/metrics.jsonl "$@" >log 2>&1
+        ok $? "$family: $name"
+    done
+}
+
+# Their own TAP lines are counted with the others.
+check() {
+    python check "$1" $families >checked 2>log || cat log
+    local line
+    while IFS= read -r line; do
+        case $line in
+        'ok - '*) ok 0 "$1: ${line#ok - }" ;;
+        'not ok - '*) ok 1 "$1: ${line#not ok - }" ;;
+        *) echo "$line" ;;
+        esac
+    done <checked
+}
+
+for family in $families; do
+    mkdir -p $family.one
+    fsdp-generate --model $family --tokens $tokens --logits >$family.one/logits 2>log
+    ok $? "$family: logits"
+done
+run one 1
+check one
+run three 3
+check three
+run hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
+check hybrid
+run checkpointing 2 fsdp.activation_checkpointing=full
+check checkpointing
+run selective 2 fsdp.activation_checkpointing=selective
+check selective
+echo "1..$n"
+exit $bad
