@@ -7,7 +7,9 @@
 
 int main(void)
 {
-    if (use_gpu())
+    if (use_gpu()) {
         run_attention();
+        run_traits();
+    }
     return tap_done();
 }

@@ -26,6 +26,7 @@ int main(void)
     suite_unit_slack = 1.5;
     suite_attention_slack = 4;
     run_types();
+    run_traits();
     for (int t = 0; t < 2; t++) {
         type = types[t];
         test_attention(heads(2, 256, 4, 4, 64));

@@ -408,7 +408,8 @@ static void copies_pass(struct nn_attention *a, struct shape s, float *const *in
         abort();
 }
 
-/* A window of all keys is none; and keys before every window are not read: they may be NaN. */
+/* A window of all keys is none; and keys before every window are not read: they may be NaN. There
+ * are 32, a multiple of every tile. */
 static void test_window(void)
 {
     enum { T = 150, WINDOW = 9, KEPT = 40, Tk = T + KEPT };
@@ -459,7 +460,7 @@ static struct shape with(struct shape s, int window, float cap, bool sinks)
 }
 
 /* Each trait alone, and every combination of them with each kind of row. */
-static void __attribute__((unused)) run_traits(void)
+static void run_traits(void)
 {
     const struct nn_drop drop = {.p = 0.3f, .key = 12345, .first_row = UINT64_C(1) << 40};
     int32_t *starts = some_starts(2, 150);

@@ -479,7 +479,7 @@ static void test_attention_traits(void)
     test_attention(a);
 }
 
-static void __attribute__((unused)) run_traits(void)
+static void run_traits(void)
 {
     type = FSDP_BF16;
     test_attention_traits();

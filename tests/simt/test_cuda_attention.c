@@ -28,6 +28,7 @@ int main(void)
         return 1;
     mirror_use(&nn_cuda_ops, device);
     run_attention();
+    run_traits();
     ok(nfp32 == 1 && nlines == 1, "which way it took, and why, is said once");
     return tap_done();
 }

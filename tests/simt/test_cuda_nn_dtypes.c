@@ -45,6 +45,7 @@ int main(void)
         return 1;
     mirror_use(&nn_cuda_ops, device);
     run_types();
+    run_traits();
     test_split_once();
     return tap_done();
 }

@@ -49,6 +49,12 @@ static const char *beyond_cudnn(const struct nn_attention *a)
         return "several documents in a row";
     if (a->drop.p > 0)
         return "dropout";
+    if (a->window && a->window < a->Tk)
+        return "a sliding window";
+    if (a->softcap > 0)
+        return "capped scores";
+    if (a->sinks)
+        return "sinks";
     if (a->Tq != a->Tk)
         return "keys kept from before";
     return a->D % 8 == 0 && a->D <= CUDNN_MOST_D ? NULL : "heads of this size";
@@ -107,19 +113,9 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 #endif
 }
 
-static int refuse_traits(const struct nn_attention *a, struct fsdp_err *err)
-{
-    if (a->window || a->softcap > 0 || a->sinks)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "attention with a window, capped scores or sinks: not yet on CUDA; "
-                            "train on the CPU: device: cpu");
-    return FSDP_OK;
-}
-
 int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
                               struct fsdp_err *err)
 {
-    FSDP_TRY(refuse_traits(args, err));
     const bool cudnn = takes_cudnn(lane, args);
 #if HAVE_CUDNN
     if (cudnn)
@@ -133,7 +129,6 @@ int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention 
 int nn_cuda_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
                                struct fsdp_err *err)
 {
-    FSDP_TRY(refuse_traits(args, err));
     const bool cudnn = takes_cudnn(lane, args);
 #if HAVE_CUDNN
     if (cudnn)

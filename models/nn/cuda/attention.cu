@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Causal attention, tile by tile with the softmax made on the way (Dao et al., arXiv 2205.14135):
- * what cuDNN has no plan for (documents, dropout, fp32, odd heads), and what its plans are held
- * against. In fp32 without tensor cores; without atomics, so that it gives the same bits again.
+ * what cuDNN has no plan for (documents, dropout, windows, caps, sinks, fp32, odd heads), and what
+ * its plans are held against. In fp32 without tensor cores; without atomics, so that it gives the same bits again.
  *
  * A block has R rows (queries, or keys), four threads to a row. Each computes a quarter of the
  * row's scores with a tile of R keys, and owns a quarter of the row's D sums:
@@ -15,9 +15,11 @@
 enum { QUAD = 4 };
 
 struct attention_args {
-    int Tq, Tk, NH, NKV, D;
-    float scale;
+    int Tq, Tk, NH, NKV, D, window;
+    float scale, cap, inv_cap;
     const int32_t *starts;
+    const void *sinks;
+    enum fsdp_dtype sinks_dtype;
     float *lse, *delta;
     bool drops, aligned;
     drop_rule drop;
@@ -120,7 +122,8 @@ static __device__ inline float factor_of(const attention_args &a, int b, int h, 
     return a.drops ? drop_factor(a.drop, b, (uint64_t)(h * a.Tq + t) * row + (uint64_t)j) : 1.0f;
 }
 
-/* First key that query t sees, and the one after its last; none for a query past the last. */
+/* First key of query t's document, the first that its window shows, and the one after the last it
+ * sees; none for a query past the last. */
 static __device__ inline int first_key(const attention_args &a, int b, int t)
 {
     return a.starts && t < a.Tq ? a.starts[(size_t)b * (size_t)a.Tq + (size_t)t] : 0;
@@ -131,10 +134,21 @@ static __device__ inline int end_key(const attention_args &a, int t)
     return t < a.Tq ? a.Tk - a.Tq + t + 1 : 0;
 }
 
+static __device__ inline int window_key(const attention_args &a, int t)
+{
+    return max(end_key(a, t) - a.window, 0);
+}
+
+static __device__ inline float sink_of(const attention_args &a, int h)
+{
+    return a.sinks ? load_any(a.sinks, a.sinks_dtype, (size_t)h) : -INFINITY;
+}
+
 /* ---- forward ------------------------------------------------------------------------------------
  * Queries of several documents may share a block. It then goes through the keys of one document
- * after the other, in tiles that begin where the document does, and rows of other documents stay as
- * they are: a document's results are those it has alone. */
+ * after the other, in tiles that lie as they do in the document alone, and rows of other documents
+ * stay as they are: a document's results are those it has alone. Tiles before the window of a
+ * document's first row are passed over. A sink is the first score that every row has seen. */
 
 template <class T, int R, int W>
 __global__ void __launch_bounds__(R *QUAD, 2)
@@ -147,8 +161,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
               b = (int)blockIdx.z;
     const int kv_head = h / (a.NH / a.NKV), D = padded(a.D), last = min(first + R, a.Tq) - 1;
     const size_t nq = (size_t)a.NH * (size_t)a.D, nk = (size_t)a.NKV * (size_t)a.D;
-    const int begin = first_key(a, b, t), end = end_key(a, t);
-    float s[R / QUAD], sums[W / 16][4] = {}, most = -INFINITY, total = 0;
+    const int begin = first_key(a, b, t), end = end_key(a, t), shown = window_key(a, t);
+    float s[R / QUAD], sums[W / 16][4] = {}, most = sink_of(a, h), total = a.sinks ? 1.0f : 0.0f;
 
     q += (size_t)b * (size_t)a.Tq * nq + (size_t)h * (size_t)a.D;
     k += (size_t)b * (size_t)a.Tk * nk + (size_t)kv_head * (size_t)a.D;
@@ -163,7 +177,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
                 last_of = r - 1;
                 break;
             }
-        for (int from = document; from < end_key(a, last_of); from += R) {
+        const int before = max(window_key(a, max(first, document)) - document, 0) / R * R;
+        for (int from = document + before; from < end_key(a, last_of); from += R) {
             __syncthreads();
             load_tile(&keys, k, from, a.Tk, nk, a);
             __syncthreads();
@@ -172,7 +187,9 @@ __global__ void __launch_bounds__(R *QUAD, 2)
 #pragma unroll
             for (int j = 0; j < R / QUAD; j++) {
                 const int key = from + lane + QUAD * j;
-                s[j] = begin == document && key < end ? s[j] * a.scale : -INFINITY;
+                s[j] = begin == document && key >= shown && key < end ? s[j] * a.scale : -INFINITY;
+                if (a.cap > 0 && s[j] > -INFINITY)
+                    s[j] = a.cap * tanhf(s[j] * a.inv_cap);
                 here = fmaxf(here, s[j]);
             }
             const float now = fmaxf(most, quad_max(here));
@@ -241,14 +258,21 @@ struct score {
     float s, dp, lse, delta;
 };
 
-/* Its probability and its gradient. */
+/* Its probability and its gradient; a cap has the slope 1 - tanh². */
 static __device__ inline float score_gradient(float *p, const attention_args &a, const score &x)
 {
-    const bool seen = x.j >= first_key(a, x.b, x.t) && x.j < end_key(a, x.t);
-    const float full = seen ? expf(x.s * a.scale - x.lse) : 0.0f;
+    const bool seen =
+        x.j >= max(first_key(a, x.b, x.t), window_key(a, x.t)) && x.j < end_key(a, x.t);
+    float power = x.s * a.scale - x.lse, slope = a.scale;
+    if (a.cap > 0) {
+        const float bend = tanhf(x.s * a.scale * a.inv_cap);
+        power = a.cap * bend - x.lse;
+        slope *= 1.0f - bend * bend;
+    }
+    const float full = seen ? expf(power) : 0.0f;
     const float factor = seen ? factor_of(a, x.b, x.h, x.t, x.j) : 0.0f;
     *p = full * factor;
-    return full * (x.dp * factor - x.delta) * a.scale;
+    return full * (x.dp * factor - x.delta) * slope;
 }
 
 template <class T, int R, int W>
@@ -270,7 +294,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
 
     load_tile(&queries, q + at, first, a.Tq, nq, a);
     load_tile(&grads, d_o + at, first, a.Tq, nq, a);
-    for (int from = first_key(a, b, first); from < end_key(a, last); from += R) {
+    for (int from = max(first_key(a, b, first), window_key(a, first)); from < end_key(a, last);
+         from += R) {
         __syncthreads();
         load_tile(&keys, k + kv, from, a.Tk, nk, a);
         load_tile(&values, v + kv, from, a.Tk, nk, a);
@@ -299,6 +324,9 @@ __global__ void __launch_bounds__(R *QUAD, 2)
     const int group = a.NH / a.NKV, D = padded(a.D), last = min(first + R, a.Tk) - 1;
     const size_t nq = (size_t)a.NH * (size_t)a.D, nk = (size_t)a.NKV * (size_t)a.D;
     const size_t kv = (size_t)b * (size_t)a.Tk * nk + (size_t)blockIdx.y * (size_t)a.D;
+    /* From the first query that sees the tile's first key, to the last whose window shows one. */
+    const int begin = max(first - (a.Tk - a.Tq), 0);
+    const int end = min(last - (a.Tk - a.Tq) + a.window, a.Tq);
     float s[R / QUAD], dp[R / QUAD], dk[W / 16][4] = {}, dv[W / 16][4] = {};
 
     load_tile(&keys, k + kv, first, a.Tk, nk, a);
@@ -306,8 +334,7 @@ __global__ void __launch_bounds__(R *QUAD, 2)
     for (int h = (int)blockIdx.y * group; h < ((int)blockIdx.y + 1) * group; h++) {
         const size_t at = (size_t)b * (size_t)a.Tq * nq + (size_t)h * (size_t)a.D;
         const size_t stat = ((size_t)b * (size_t)a.NH + (size_t)h) * (size_t)a.Tq;
-        /* The first query that sees the tile's first key, and those after it. */
-        for (int from = max(first - (a.Tk - a.Tq), 0); from < a.Tq; from += R) {
+        for (int from = begin; from < end; from += R) {
             if (first_key(a, b, from) > last)
                 break;
             __syncthreads();
@@ -333,6 +360,28 @@ __global__ void __launch_bounds__(R *QUAD, 2)
         return;
     store_sums<T, W>(k + kv + (size_t)j * nk, dk, lane, a.D, 1.0f);
     store_sums<T, W>(v + kv + (size_t)j * nk, dv, lane, a.D, 1.0f);
+}
+
+/* dsinks[h] = beta dsinks[h] - sum over the rows of the sink's share of the softmax times delta. A
+ * block sums a head, each thread every SINK_THREADS-th row. */
+enum { SINK_THREADS = 256 };
+
+static __global__ void attention_dsinks_kernel(void *dsinks, enum fsdp_dtype dtype, int B,
+                                               float beta, attention_args a)
+{
+    __shared__ float room[SINK_THREADS / WARP];
+    const int h = (int)blockIdx.x;
+    const float sink = sink_of(a, h);
+    float sum = 0;
+    for (size_t i = threadIdx.x; i < (size_t)B * (size_t)a.Tq; i += SINK_THREADS) {
+        const size_t b = i / (size_t)a.Tq, t = i % (size_t)a.Tq;
+        const size_t stat = (b * (size_t)a.NH + (size_t)h) * (size_t)a.Tq + t;
+        sum -= expf(sink - a.lse[stat]) * a.delta[stat];
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0)
+        store_any(dsinks, dtype, (size_t)h,
+                  beta == 0.0f ? sum : sum + beta * load_any(dsinks, dtype, (size_t)h));
 }
 
 /* ---- operators ------------------------------------------------------------------------------- */
@@ -371,8 +420,13 @@ static int prepare_attention(attention_args *out, struct fsdp_lane *lane, const 
     a.NH = x->NH;
     a.NKV = x->NKV;
     a.D = x->D;
+    a.window = x->window > 0 && x->window < x->Tk ? x->window : x->Tk;
     a.scale = x->scale;
+    a.cap = x->softcap;
+    a.inv_cap = x->softcap > 0 ? 1.0f / x->softcap : 0.0f;
     a.starts = x->starts;
+    a.sinks = x->sinks;
+    a.sinks_dtype = x->w_dtype;
     a.lse = x->lse;
     a.drops = x->drop.p > 0;
     a.drop = drop_rule_of(&x->drop);
@@ -417,6 +471,9 @@ extern "C" int nn_cuda_plain_attention_backward(struct fsdp_lane *lane,
     LAUNCH_FOR(x->dtype, lane, attention_delta_kernel, blocks_for(heads * WARP, DELTA_THREADS),
                DELTA_THREADS, a.delta, FROM(x->o), FROM(x->d_o), heads, x->Tq, x->NH, x->D,
                a.aligned);
+    if (x->sinks && x->dsinks)
+        LAUNCH(lane, attention_dsinks_kernel, (unsigned)x->NH, SINK_THREADS, x->dsinks, x->dw_dtype,
+               x->B, x->dsinks_beta, a);
     LAUNCH_HEADS(x->D, x->dtype, lane, attention_dq_kernel, 32, x->Tq, x->NH, x->B, TO(dq),
                  FROM(x->q), FROM(x->k), FROM(x->v), FROM(x->d_o), a);
     LAUNCH_HEADS(x->D, x->dtype, lane, attention_dkv_kernel, 32, x->Tk, x->NKV, x->B, TO(x->k),
