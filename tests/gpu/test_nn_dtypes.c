@@ -16,6 +16,18 @@ static void listen(void *ctx, enum fsdp_log_level level, const char *text)
         diag("%s", text);
 }
 
+static void test_windows(void)
+{
+    struct nn_attention a = heads(1, 512, 8, 2, 128);
+    a.window = 128;
+    test_attention(a);
+    a = heads(2, 300, 4, 4, 64);
+    a.window = 33;
+    test_attention(a);
+    a.window = 299;
+    test_attention(a);
+}
+
 int main(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
@@ -32,6 +44,7 @@ int main(void)
         test_attention(heads(2, 256, 4, 4, 64));
         test_attention(heads(1, 512, 8, 2, 128));
         test_attention(heads(3, 200, 6, 2, 32));
+        test_windows();
     }
     ok(by_cudnn, "cuDNN was among those that computed attention");
     return tap_done();

@@ -18,9 +18,15 @@ static const char h200[] =
     "\"driverVer\":13000,\"deviceName\":\"NVIDIA H200\"}";
 
 static const struct sdpa_shape shapes[] = {
-    {4, 4096, 32, 8, 128, FSDP_BF16, 0}, {8, 1024, 12, 12, 64, FSDP_BF16, 0},
-    {2, 1024, 8, 8, 128, FSDP_F16, 0},   {1, 4096, 32, 8, 128, FSDP_BF16, 1},
-    {1, 1024, 12, 12, 64, FSDP_BF16, 1}, {3, 1000, 6, 2, 64, FSDP_F16, 0},
+    {4, 4096, 32, 8, 128, FSDP_BF16, 0},
+    {8, 1024, 12, 12, 64, FSDP_BF16, 0},
+    {2, 1024, 8, 8, 128, FSDP_F16, 0},
+    {1, 4096, 32, 8, 128, FSDP_BF16, 1},
+    {1, 1024, 12, 12, 64, FSDP_BF16, 1},
+    {3, 1000, 6, 2, 64, FSDP_F16, 0},
+    {1, 8192, 32, 8, 128, FSDP_BF16, 0, 4096},
+    {2, 1000, 4, 2, 64, FSDP_F16, 0, 33},
+    {1, 4096, 8, 2, 128, FSDP_BF16, 1, 512},
     {2, 1024, 8, 8, 100, FSDP_BF16, 0}, /* no head that cuDNN has */
 };
 
@@ -56,9 +62,9 @@ int main(void)
         err = (struct fsdp_err)FSDP_ERR_INIT;
         (i % 2 ? sdpa_backward_graph : sdpa_forward_graph)(&g, s);
         int rc = graph_plan(&plan, &nbytes, &g, NULL, prop, &err);
-        printf("%s B%d T%d heads %d/%d of %d %s%s: %s\n", i % 2 ? "backward" : "forward", s->B,
+        printf("%s B%d T%d heads %d/%d of %d %s%s%s: %s\n", i % 2 ? "backward" : "forward", s->B,
                s->T, s->NH, s->NKV, s->D, fsdp_dtype_name((enum fsdp_dtype)s->dtype),
-               s->deterministic ? " deterministic" : "",
+               s->deterministic ? " deterministic" : "", s->window ? " window" : "",
                !rc                                     ? "planned"
                : strstr(err.text, "cuLibraryLoadData") ? "compiled"
                                                        : err.text);

@@ -31,6 +31,9 @@ compiled 'B2 T1024 heads 8/8 of 128 F16' 'fp16'
 compiled 'B3 T1000 heads 6/2 of 64 F16' 'a length that is no multiple of anything'
 compiled 'B1 T4096 heads 32/8 of 128 BF16 deterministic' 'deterministic, grouped heads'
 compiled 'B1 T1024 heads 12/12 of 64 BF16 deterministic' 'deterministic'
+compiled 'B1 T8192 heads 32/8 of 128 BF16 window' 'a window'
+compiled 'B2 T1000 heads 4/2 of 64 F16 window' 'a window that is no multiple of anything'
+compiled 'B1 T4096 heads 8/2 of 128 BF16 deterministic window' 'deterministic, a window'
 test "$(grep -c 'of 100 BF16: cuDNN, .*NOT_SUPPORTED' log)" = 2
 ok $? 'heads of 100 are refused in its words'
 echo "1..$n"

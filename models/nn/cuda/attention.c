@@ -49,8 +49,6 @@ static const char *beyond_cudnn(const struct nn_attention *a)
         return "several documents in a row";
     if (a->drop.p > 0)
         return "dropout";
-    if (a->window && a->window < a->Tk)
-        return "a sliding window";
     if (a->softcap > 0)
         return "capped scores";
     if (a->sinks)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Causal attention, tile by tile with the softmax made on the way (Dao et al., arXiv 2205.14135):
- * what cuDNN has no plan for (documents, dropout, windows, caps, sinks, fp32, odd heads), and what
- * its plans are held against. In fp32 without tensor cores; without atomics, so that it gives the same bits again.
+ * what cuDNN has no plan for (documents, dropout, caps, sinks, fp32, odd heads), and what its plans
+ * are held against. In fp32 without tensor cores; without atomics, so that it gives the same bits again.
  *
  * A block has R rows (queries, or keys), four threads to a row. Each computes a quarter of the
  * row's scores with a tile of R keys, and owns a quarter of the row's D sums:

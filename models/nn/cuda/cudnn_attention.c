@@ -33,11 +33,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handles[MOST_DEVICES];
 static struct plans *all;
 
+/* 0: all keys */
+static int32_t window_of(const struct nn_attention *a)
+{
+    return a->window < a->Tk ? a->window : 0;
+}
+
 static struct plans *find_plans(const struct nn_attention *a, int ordinal)
 {
     for (struct plans *p = all; p; p = p->next)
         if (p->ordinal == ordinal && p->B == a->B && p->shape.T == a->Tq && p->shape.NH == a->NH &&
-            p->shape.NKV == a->NKV && p->shape.D == a->D && p->shape.dtype == (int32_t)a->dtype)
+            p->shape.NKV == a->NKV && p->shape.D == a->D && p->shape.dtype == (int32_t)a->dtype &&
+            p->shape.window == window_of(a))
             return p;
     return NULL;
 }
@@ -147,7 +154,8 @@ static size_t plan_for(const struct nn_attention *a, int ordinal, bool determini
                                    .NKV = a->NKV,
                                    .D = a->D,
                                    .dtype = (int32_t)a->dtype,
-                                   .deterministic = deterministic};
+                                   .deterministic = deterministic,
+                                   .window = window_of(a)};
     p->B = a->B;
     p->ordinal = ordinal;
     p->none = make(p, &err) != FSDP_OK;
@@ -264,6 +272,8 @@ static void name_inputs(struct pack *pack, const struct plans *p, const struct n
     name(pack, SDPA_O, sequence(p, a->o, b, a->NH));
     name(pack, SDPA_LSE, stats(p, a->lse, b));
     name(pack, SDPA_SCALE, &a->scale);
+    if (p->shape.window)
+        name(pack, SDPA_WINDOW, &p->shape.window);
     name(pack, SDPA_MINUS_INF,
          !cudnn_open(&api, NULL) && api->get_version() < 91000 ? &least : &minus_inf);
 }

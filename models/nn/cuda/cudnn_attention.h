@@ -6,7 +6,7 @@
 #include "nn_cuda.h"
 
 /* Attention here is causal, of whole sequences, in 16-bit types, heads of a multiple of 8 elements
- * up to 128, without documents, dropout, windows, caps or sinks (attention.c asks for no other). */
+ * up to 128, without documents, dropout, caps or sinks (attention.c asks for no other). */
 
 /* Makes the plans for a shape, on the thread's GPU; says in the log if there are none. Elements of
  * work that they take; 0: none were made. `deterministic`: backward gives the same bits again. */

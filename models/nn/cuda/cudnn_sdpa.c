@@ -8,6 +8,8 @@
  *              P = exp(S - max) / sum;  O = P V
  *   backward   delta = sum(dO O);  P = exp(Q K' scale - lse), 0 right of the diagonal;
  *              dV = P' dO;  dS = P (dO V' - delta) scale;  dK = dS' Q;  dQ = dS K
+ *
+ * A window masks in the same way what lies too far left of the diagonal.
  */
 #include "cudnn_sdpa.h"
 
@@ -53,9 +55,9 @@ static graph_tensor memory(struct graph *g, enum sdpa_uid uid, cudnnDataType_t t
     return graph_tensor_new(g, GRAPH_MEMORY, uid, type, shape);
 }
 
-static graph_tensor value(struct graph *g, enum sdpa_uid uid)
+static graph_tensor value(struct graph *g, enum sdpa_uid uid, cudnnDataType_t type)
 {
-    return graph_tensor_new(g, GRAPH_VALUE, uid, F32, packed(1, 1, 1, 1));
+    return graph_tensor_new(g, GRAPH_VALUE, uid, type, packed(1, 1, 1, 1));
 }
 
 static graph_tensor passing(struct graph *g, cudnnDataType_t type, struct graph_shape shape)
@@ -80,16 +82,32 @@ static graph_tensor index_of(struct graph *g, graph_tensor x, int64_t axis,
     return y;
 }
 
-/* x where the query does not come before the key, else -inf. */
-static graph_tensor causal(struct graph *g, graph_tensor x, struct graph_shape shape)
+/* x where a compares with b as `mode` says, else -inf. */
+static graph_tensor select_where(struct graph *g, graph_tensor x, cudnnPointwiseMode_t mode,
+                                 graph_tensor a, graph_tensor b, graph_tensor minus_inf,
+                                 struct graph_shape shape)
 {
-    graph_tensor query = index_of(g, x, 2, shape), key = index_of(g, x, 3, shape);
     graph_tensor seen = passing(g, CUDNN_DATA_BOOLEAN, shape), y = passing(g, F32, shape);
-    graph_tensor minus_inf = value(g, SDPA_MINUS_INF);
-
-    graph_pointwise(g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, -1, query, key, NULL, seen);
+    graph_pointwise(g, mode, CUDNN_DATA_BOOLEAN, -1, a, b, NULL, seen);
     graph_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, F32, -1, x, minus_inf, seen, y);
     return y;
+}
+
+/* x where query >= key and, with a window, key + window > query, else -inf. */
+static graph_tensor causal(struct graph *g, const struct sdpa_shape *s, graph_tensor x)
+{
+    const struct graph_shape shape = scores_of(s);
+    graph_tensor minus_inf = value(g, SDPA_MINUS_INF, F32);
+    graph_tensor query = index_of(g, x, 2, shape), key = index_of(g, x, 3, shape);
+    graph_tensor y = select_where(g, x, CUDNN_POINTWISE_CMP_GE, query, key, minus_inf, shape);
+
+    if (!s->window)
+        return y;
+    graph_tensor row = index_of(g, y, 2, shape), col = index_of(g, y, 3, shape);
+    graph_tensor window = value(g, SDPA_WINDOW, CUDNN_DATA_INT32);
+    graph_tensor end = passing(g, CUDNN_DATA_INT32, shape);
+    graph_pointwise(g, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, -1, col, window, NULL, end);
+    return select_where(g, y, CUDNN_POINTWISE_CMP_GT, end, row, minus_inf, shape);
 }
 
 void sdpa_forward_graph(struct graph *g, const struct sdpa_shape *s)
@@ -99,13 +117,13 @@ void sdpa_forward_graph(struct graph *g, const struct sdpa_shape *s)
     const struct graph_shape scores = scores_of(s), stats = stats_of(s);
     graph_tensor Q = memory(g, SDPA_Q, type, q), K = memory(g, SDPA_K, type, turned(kv));
     graph_tensor V = memory(g, SDPA_V, type, kv), O = memory(g, SDPA_O, type, q);
-    graph_tensor lse = memory(g, SDPA_LSE, F32, stats), scale = value(g, SDPA_SCALE);
+    graph_tensor lse = memory(g, SDPA_LSE, F32, stats), scale = value(g, SDPA_SCALE, F32);
     graph_tensor S = passing(g, F32, scores), most = passing(g, F32, stats);
     graph_tensor sum = passing(g, F32, stats), P = passing(g, type, scores);
 
     graph_matmul(g, Q, K, S);
     graph_tensor scaled = apply(g, CUDNN_POINTWISE_MUL, S, scale, scores);
-    graph_tensor masked = causal(g, scaled, scores);
+    graph_tensor masked = causal(g, s, scaled);
     graph_reduce(g, CUDNN_REDUCE_TENSOR_MAX, masked, most);
     graph_tensor shifted = apply(g, CUDNN_POINTWISE_SUB, masked, most, scores);
     graph_tensor e = apply(g, CUDNN_POINTWISE_EXP, shifted, NULL, scores);
@@ -143,7 +161,7 @@ void sdpa_backward_graph(struct graph *g, const struct sdpa_shape *s)
     graph_tensor dO = memory(g, SDPA_DO, type, q), dQ = memory(g, SDPA_DQ, type, q);
     graph_tensor dK = memory(g, SDPA_DK, type, kv), dV = memory(g, SDPA_DV, type, kv);
     graph_tensor lse = memory(g, SDPA_LSE, F32, stats), delta = memory(g, SDPA_DELTA, F32, stats);
-    graph_tensor scale = value(g, SDPA_SCALE), one = value(g, SDPA_ONE);
+    graph_tensor scale = value(g, SDPA_SCALE, F32), one = value(g, SDPA_ONE, F32);
     graph_tensor S = passing(g, F32, scores), sums = passing(g, F32, stats);
     graph_tensor dP = passing(g, F32, scores), dS = passing(g, type, scores);
     graph_tensor keys = passing(g, type, kv);
@@ -155,7 +173,7 @@ void sdpa_backward_graph(struct graph *g, const struct sdpa_shape *s)
     graph_matmul(g, Q, K, S);
     graph_tensor scaled = apply(g, CUDNN_POINTWISE_MUL, S, scale, scores);
     graph_tensor shifted = apply(g, CUDNN_POINTWISE_SUB, scaled, lse, scores);
-    graph_tensor P = apply(g, CUDNN_POINTWISE_EXP, causal(g, shifted, scores), NULL, scores);
+    graph_tensor P = apply(g, CUDNN_POINTWISE_EXP, causal(g, s, shifted), NULL, scores);
     turned_product(g, s, P, dO, dV);
 
     graph_matmul(g, dO, V, dP);

@@ -9,6 +9,7 @@
 struct sdpa_shape {
     int32_t B, T, NH, NKV, D, dtype;
     int32_t deterministic; /* backward without atomics, for O(B NH T²) bytes of workspace */
+    int32_t window;        /* 0: all keys */
 };
 
 /* Names of tensors in a graph. */
@@ -27,6 +28,7 @@ enum sdpa_uid {
     SDPA_SCALE,
     SDPA_MINUS_INF,
     SDPA_ONE,
+    SDPA_WINDOW, /* int32 */
     SDPA_NUIDS
 };
 
