@@ -123,12 +123,13 @@ template <class T> struct clamped_swish {
         const float g = clamped_gate(gate);
         return quotient_for<T>(g, 1.0f + exp_for<T>(-1.702f * g)) * (clamped_up(up) + 1.0f);
     }
-    /* What was clamped has no gradient. */
+    /* What was clamped has no gradient. 1 - sigmoid as for GELU. */
     static __device__ inline void backward(float *gate, float *up, float *dy)
     {
         const float g = clamped_gate(*gate), u = clamped_up(*up), d = *dy;
-        const float s = quotient_for<T>(1.0f, 1.0f + exp_for<T>(-1.702f * g)), v = g * s;
-        const float slope = s + 1.702f * v * (1.0f - s);
+        const float e = exp_for<T>(-fabsf(1.702f * g)), most = quotient_for<T>(1.0f, 1.0f + e);
+        const float s = g >= 0 ? most : e * most, rest = g >= 0 ? e * most : most, v = g * s;
+        const float slope = s + 1.702f * v * rest;
         *gate = g < *gate ? 0.0f : d * (u + 1.0f) * slope;
         *up = u != *up ? 0.0f : d * v;
         *dy = v * (u + 1.0f);

@@ -45,9 +45,9 @@ extern "C" int nn_cuda_scale_add(struct fsdp_lane *lane, const struct nn_scale_a
     return fsdp_cuda_launched(lane, "scale_add", err);
 }
 
-/* ---- copies of blocks: units of `unit`, of which strides and widths are multiples -------------
- */
+/* ---- copies of blocks ------------------------------------------------------------------------ */
 
+/* In units of some elements, of which strides and widths are multiples. */
 struct copy_shape {
     size_t nunits; /* of all blocks */
     int nblocks, width;

@@ -4,12 +4,13 @@
 
 /* What is done to a logit: cap * tanh(scale x / cap), or scale x where cap is 0. */
 struct logit_step {
-    float scale, cap;
+    float scale, cap, inner; /* inner: scale / cap */
 };
 
 static inline logit_step step_of(float logit_scale, float softcap)
 {
-    return (logit_step){logit_scale == 0.0f ? 1.0f : logit_scale, softcap};
+    const float scale = logit_scale == 0.0f ? 1.0f : logit_scale;
+    return (logit_step){scale, softcap, softcap == 0.0f ? 0.0f : scale / softcap};
 }
 
 static inline bool changes(logit_step step)
@@ -19,14 +20,14 @@ static inline bool changes(logit_step step)
 
 static __device__ inline float step_logit(float x, logit_step step)
 {
-    return step.cap == 0.0f ? step.scale * x : step.cap * tanhf(step.scale / step.cap * x);
+    return step.cap == 0.0f ? step.scale * x : step.cap * tanhf(step.inner * x);
 }
 
-/* dz/dx at z. */
-static __device__ inline float step_slope(float z, logit_step step)
+/* dz/dx at x. With e = exp(-2 |u|), 1 - tanh(u)² is 4 e / (1 + e)²; 1 where there is no cap. */
+static __device__ inline float step_slope(float x, logit_step step)
 {
-    const float t = step.cap == 0.0f ? 0.0f : z / step.cap;
-    return step.scale * (1.0f - t * t);
+    const float e = expf(-2.0f * fabsf(step.inner * x)), r = __fdividef(1.0f, 1.0f + e);
+    return step.scale * (4.0f * e * r * r);
 }
 
 enum { STEP_THREADS = 256 };
@@ -141,51 +142,58 @@ static __device__ inline softmax_sum row_sum(const T *x, size_t vocab, logit_ste
     return joined_lanes(room[lane % NWARPS], NWARPS);
 }
 
+struct entropy_args {
+    const int32_t *targets;
+    double *losses;
+    const float *loss_scale;
+    int vocab, ld;
+    float scale;
+    logit_step step;
+    bool grad, aligned;
+};
+
 template <class T, bool STEPS>
-__global__ void __launch_bounds__(LOSS_THREADS)
-    cross_entropy_kernel(T *logits, const int32_t *targets, double *losses, int vocab_n, int ld,
-                         float scale, const float *loss_scale, logit_step step, bool grad,
-                         bool aligned)
+__global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, entropy_args a)
 {
-    const size_t vocab = (size_t)vocab_n, row = blockIdx.x;
-    const int target = targets[row];
-    T *x = logits + row * (size_t)ld;
+    const size_t vocab = (size_t)a.vocab, row = blockIdx.x;
+    const int target = a.targets[row];
+    T *x = logits + row * (size_t)a.ld;
     float v[LOSS_LOTS][VEC], x_target = 0;
 
     if (target < 0) {
-        for (size_t at = threadIdx.x; grad && at < vocab; at += LOSS_THREADS)
+        for (size_t at = threadIdx.x; a.grad && at < vocab; at += LOSS_THREADS)
             x[at] = fsdp_from_float<T>(0.0f);
         if (threadIdx.x == 0)
-            losses[row] = 0;
+            a.losses[row] = 0;
         return;
     }
-    const softmax_sum all = row_sum<T, STEPS>(x, vocab, step, aligned);
+    const softmax_sum all = row_sum<T, STEPS>(x, vocab, a.step, a.aligned);
     if (threadIdx.x == 0)
-        x_target = STEPS ? step_logit(fsdp_to_float(x[target]), step) : fsdp_to_float(x[target]);
+        x_target = STEPS ? step_logit(fsdp_to_float(x[target]), a.step) : fsdp_to_float(x[target]);
     __syncthreads(); /* the target's logit was read */
-    const float to_grad = scale * (loss_scale ? *loss_scale : 1.0f);
+    const float to_grad = a.scale * (a.loss_scale ? *a.loss_scale : 1.0f);
     const float each = (float)((double)to_grad / all.sum);
-    for (size_t left = grad ? (vocab + LOSS_STEP - 1) / LOSS_STEP : 0; left > 0; left--) {
+    for (size_t left = a.grad ? (vocab + LOSS_STEP - 1) / LOSS_STEP : 0; left > 0; left--) {
         const size_t at = (left - 1) * LOSS_STEP + threadIdx.x * VEC;
 #pragma unroll
         for (int k = 0; k < LOSS_LOTS; k++)
-            load8(v[k], x, at + k * LOSS_STRIDE, vocab, aligned);
+            load8(v[k], x, at + k * LOSS_STRIDE, vocab, a.aligned);
 #pragma unroll
         for (int k = 0; k < LOSS_LOTS; k++) {
             const size_t to = at + k * LOSS_STRIDE;
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
-                const float z = STEPS ? step_logit(v[k][i], step) : v[k][i];
+                const float x_i = v[k][i], z = STEPS ? step_logit(x_i, a.step) : x_i;
                 v[k][i] =
                     exp_for<T>(z - all.most) * each - (to + i == (size_t)target ? to_grad : 0.0f);
                 if (STEPS)
-                    v[k][i] *= step_slope(z, step);
+                    v[k][i] *= step_slope(x_i, a.step);
             }
-            store8(x, to, vocab, aligned, v[k]);
+            store8(x, to, vocab, a.aligned, v[k]);
         }
     }
     if (threadIdx.x == 0) /* last, so that nobody waits for its logarithm */
-        losses[row] = log(all.sum) - ((double)x_target - (double)all.most);
+        a.losses[row] = log(all.sum) - ((double)x_target - (double)all.most);
 }
 
 __global__ void __launch_bounds__(SUM_THREADS)
@@ -210,18 +218,18 @@ extern "C" int nn_cuda_cross_entropy(struct fsdp_lane *lane, const struct nn_cro
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
+    entropy_args args = {NULL, (double *)scratch, a->loss_scale, a->vocab, ld, a->scale,
+                         step, a->grad,           aligned};
     for (int first = 0; first < a->rows; first += most) {
         const int rows = a->rows - first < most ? a->rows - first : most;
+        const size_t at = (size_t)first * (size_t)ld;
+        args.targets = a->targets + first;
         if (changes(step))
             LAUNCH_FOR_TYPE(a->dtype, lane, (cross_entropy_kernel<elem, true>), (unsigned)rows,
-                            LOSS_THREADS, TO(a->logits) + (size_t)first * (size_t)ld,
-                            a->targets + first, (double *)scratch, a->vocab, ld, a->scale,
-                            a->loss_scale, step, a->grad, aligned);
+                            LOSS_THREADS, TO(a->logits) + at, args);
         else
             LAUNCH_FOR_TYPE(a->dtype, lane, (cross_entropy_kernel<elem, false>), (unsigned)rows,
-                            LOSS_THREADS, TO(a->logits) + (size_t)first * (size_t)ld,
-                            a->targets + first, (double *)scratch, a->vocab, ld, a->scale,
-                            a->loss_scale, step, a->grad, aligned);
+                            LOSS_THREADS, TO(a->logits) + at, args);
         LAUNCH(lane, loss_sum_kernel, 1, SUM_THREADS, a->loss_sum, (const double *)scratch, rows);
     }
     return fsdp_cuda_launched(lane, "cross_entropy", err);

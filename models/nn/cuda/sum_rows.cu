@@ -8,21 +8,28 @@
 
 enum { GROUPS = 32, WIDE = 8, COLS = WIDE * VEC, THREADS = GROUPS * WIDE, STRIP = 512 };
 
-template <class T>
-__global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *in, int nrows,
-                                int ncols, int ld, int strip, float beta, bool aligned)
+struct sum_args {
+    void *out;
+    enum fsdp_dtype out_dtype;
+    int nrows, ncols, ld, strip;
+    float beta;
+    bool aligned;
+};
+
+template <class T> __global__ void sum_rows_kernel(const T *in, sum_args a)
 {
     __shared__ float sums[GROUPS][COLS + 1];
     const int group = (int)threadIdx.x / WIDE, lot = (int)threadIdx.x % WIDE * VEC;
-    const int first = (int)blockIdx.y * strip;
-    const int end = nrows - first < strip ? nrows : first + strip;
+    const int first = (int)blockIdx.y * a.strip;
+    const int end = a.nrows - first < a.strip ? a.nrows : first + a.strip;
+    const size_t ncols = (size_t)a.ncols;
     const size_t at = (size_t)blockIdx.x * COLS + (size_t)lot;
     float sum[VEC] = {}, v[VEC];
 
-    if (at < (size_t)ncols)
+    if (at < ncols)
 #pragma unroll 4
         for (int r = first + group; r < end; r += GROUPS) {
-            load8(v, in + (size_t)r * (size_t)ld, at, (size_t)ncols, aligned);
+            load8(v, in + (size_t)r * (size_t)a.ld, at, ncols, a.aligned);
 #pragma unroll
             for (int i = 0; i < VEC; i++)
                 sum[i] += v[i];
@@ -32,14 +39,15 @@ __global__ void sum_rows_kernel(void *out, enum fsdp_dtype out_dtype, const T *i
         sums[group][lot + i] = sum[i];
     __syncthreads();
     const size_t col = (size_t)blockIdx.x * COLS + threadIdx.x;
-    if (threadIdx.x >= COLS || col >= (size_t)ncols)
+    if (threadIdx.x >= COLS || col >= ncols)
         return;
     float total = 0;
     for (int g = 0; g < GROUPS; g++)
         total += sums[g][threadIdx.x];
-    const size_t to = (size_t)blockIdx.y * (size_t)ncols + col;
-    store_any(out, out_dtype, to,
-              beta == 0.0f ? total : total + beta * load_any(out, out_dtype, to));
+    const size_t to = (size_t)blockIdx.y * ncols + col;
+    if (a.beta != 0.0f)
+        total += a.beta * load_any(a.out, a.out_dtype, to);
+    store_any(a.out, a.out_dtype, to, total);
 }
 
 /* Each strip of rows to a row of out. */
@@ -49,8 +57,9 @@ static int sum_strips(struct fsdp_lane *lane, const struct nn_cuda_sum *a, int s
     const bool aligned = a->ld % VEC == 0 && is_aligned(a->in);
     const dim3 grid(blocks_for((size_t)a->ncols, COLS),
                     blocks_for((size_t)a->nrows, (size_t)strip));
-    LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, a->out, a->out_dtype, FROM(a->in),
-               a->nrows, a->ncols, a->ld, strip, a->beta, aligned);
+    const sum_args args = {a->out, a->out_dtype, a->nrows, a->ncols,
+                           a->ld,  strip,        a->beta,  aligned};
+    LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, FROM(a->in), args);
     return fsdp_cuda_launched(lane, "sum_rows", err);
 }
 
