@@ -4,42 +4,8 @@
 #ifndef SUITE_NN_H
 #define SUITE_NN_H
 
-#include "suite.h"
-
-static void test_linear(int rows, int nin, int nout, float beta)
-{
-    size_t nx = (size_t)rows * nin, nw = (size_t)nout * nin, ny = (size_t)rows * nout;
-    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(ny, 1);
-    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_output(nw, beta);
-    double *ry = ref_wide(ny), *rdx = ref_wide(nx), *rdw = ref_wide(nw);
-
-    for (size_t i = 0; i < ny && beta != 0.0f; i++)
-        ry[i] = beta * y[i];
-    for (size_t i = 0; i < nx && beta != 0.0f; i++)
-        rdx[i] = beta * dx[i];
-    for (size_t i = 0; i < nw && beta != 0.0f; i++)
-        rdw[i] = beta * dw[i];
-    for (int r = 0; r < rows; r++)
-        for (int o = 0; o < nout; o++)
-            for (int i = 0; i < nin; i++) {
-                ry[r * nout + o] += (double)x[r * nin + i] * w[o * nin + i];
-                rdx[r * nin + i] += (double)dy[r * nout + o] * w[o * nin + i];
-                rdw[o * nin + i] += (double)dy[r * nout + o] * x[r * nin + i];
-            }
-    struct nn_linear a = {
-        .x = x, .w = w, .dy = dy, .rows = rows, .nin = nin, .nout = nout, .beta = beta};
-    a.out = y;
-    int rc = nn->linear_forward(ref_lane(), &a, &err);
-    a.out = dx;
-    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
-    a.out = dw;
-    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
-    ok(!rc && ref_error(y, ry, ny) < 1e-6 && ref_error(dx, rdx, nx) < 1e-6 &&
-           ref_error(dw, rdw, nw) < 1e-6,
-       "linear %d x %d -> %d, beta %g: %.1e %.1e %.1e", rows, nin, nout, beta, ref_error(y, ry, ny),
-       ref_error(dx, rdx, nx), ref_error(dw, rdw, nw));
-    free(x), free(w), free(dy), free(y), free(dx), free(dw), free(ry), free(rdx), free(rdw);
-}
+#include "suite_elementwise.h"
+#include "suite_logits.h"
 
 /* out = beta * (what was there) + sum over k of a[i][k] b[k][j], all three given by strides. */
 static void product(double *out, const float *a, const float *b, const int size[3], int a_row,
@@ -57,6 +23,77 @@ static double *widen(const float *x, size_t nelem, float beta)
     for (size_t i = 0; i < nelem && beta != 0.0f; i++)
         wide[i] = beta * x[i];
     return wide;
+}
+
+/* A row of nout elements begins every ldy of y and dy; what lies between must stay. */
+static void test_linear(int rows, int nin, int nout, int ldy, bool biased, float beta)
+{
+    const size_t nx = (size_t)rows * nin, nw = (size_t)nout * nin, ny = (size_t)rows * nout;
+    const size_t nspread = (size_t)(rows - 1) * ldy + (size_t)nout;
+    float *x = ref_values(nx, 1), *w = ref_values(nw, 1), *dy = ref_values(nspread, 1);
+    float *b = ref_values((size_t)nout, 1), *db = ref_output((size_t)nout, beta);
+    float *spread = ref_output(nspread, beta), *before = ref_copy(spread, nspread);
+    float *y = ref_output(ny, beta), *dx = ref_output(nx, beta), *dw = ref_output(nw, beta);
+    double *ry = ref_wide(ny), *rdx = widen(dx, nx, beta), *rdw = widen(dw, nw, beta);
+    double *rdb = widen(db, (size_t)nout, beta);
+    bool kept = true;
+
+    for (size_t i = 0; i < ny; i++) {
+        const size_t col = i % (size_t)nout, at = i / (size_t)nout * (size_t)ldy + col;
+        ry[i] = (beta == 0.0f ? 0 : beta * (double)spread[at]) + (biased ? (double)b[col] : 0);
+        rdb[col] += dy[at];
+    }
+    product(ry, x, w, (int[]){rows, nout, nin}, nin, 1, 1, nin);
+    product(rdx, dy, w, (int[]){rows, nin, nout}, ldy, 1, nin, 1);
+    product(rdw, dy, x, (int[]){nout, nin, rows}, 1, ldy, nin, 1);
+    struct nn_linear a = {.out = spread,
+                          .x = x,
+                          .w = w,
+                          .b = biased ? b : NULL,
+                          .db = biased ? db : NULL,
+                          .dy = dy,
+                          .rows = rows,
+                          .nin = nin,
+                          .nout = nout,
+                          .ldy = ldy == nout ? 0 : ldy,
+                          .beta = beta};
+    int rc = nn->linear_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
+    a.out = dw;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
+    for (size_t i = 0; i < nspread; i++)
+        if (i % (size_t)ldy < (size_t)nout)
+            y[i / (size_t)ldy * (size_t)nout + i % (size_t)ldy] = spread[i];
+        else
+            kept &= !memcmp(&spread[i], &before[i], sizeof *spread);
+    double e[4] = {ref_error(y, ry, ny), ref_error(dx, rdx, nx), ref_error(dw, rdw, nw),
+                   biased ? ref_error(db, rdb, (size_t)nout) : 0};
+    ok(!rc && kept && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 1e-6 && e[3] < 1e-6,
+       "linear %d x %d -> %d of %d%s, beta %g: %.1e %.1e %.1e %.1e", rows, nin, nout, ldy,
+       biased ? " with bias" : "", beta, e[0], e[1], e[2], e[3]);
+    free(x), free(w), free(dy), free(b), free(db), free(spread), free(before), free(y), free(dx);
+    free(dw), free(ry), free(rdx), free(rdw), free(rdb);
+}
+
+/* A frozen weight's bias, and a frozen bias, whose memory is not there. */
+static void test_linear_frozen(void)
+{
+    enum { ROWS = 33, NIN = 7, NOUT = 11 };
+    float *x = ref_values(ROWS * NIN, 1), *dy = ref_values(ROWS * NOUT, 1);
+    float *db = ref_output(NOUT, 0), *dw = ref_output(NOUT * NIN, 0);
+    double *rdb = ref_wide(NOUT), *rdw = ref_wide(NOUT * NIN);
+    struct nn_linear a = {.db = db, .x = x, .dy = dy, .rows = ROWS, .nin = NIN, .nout = NOUT};
+
+    for (int i = 0; i < ROWS * NOUT; i++)
+        rdb[i % NOUT] += dy[i];
+    product(rdw, dy, x, (int[]){NOUT, NIN, ROWS}, 1, NOUT, NIN, 1);
+    int rc = nn->linear_backward_weight(ref_lane(), &a, &err);
+    a.db = NULL, a.out = dw;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
+    ok(!rc && ref_error(db, rdb, NOUT) < 1e-6 && ref_error(dw, rdw, NOUT * NIN) < 1e-6,
+       "linear: a bias' gradient alone, and a weight's");
+    free(x), free(dy), free(db), free(dw), free(rdb), free(rdw);
 }
 
 /* Columns [first, first + nout) of a weight that is `ldw` wide, whose others must stay. */
@@ -149,8 +186,8 @@ static void test_embedding(int rows, int vocab, int dim, float beta)
     free(w), free(y), free(dy), free(dw), free(before), free(rdw), free(tokens);
 }
 
-static void rmsnorm_ref(const float *x, const float *w, const float *dy, int rows, int dim,
-                        double eps, double *y, double *dx, double *dw)
+static void rmsnorm_ref(const float *x, const float *weight, double offset, const float *dy,
+                        int rows, int dim, double eps, double *y, double *dx, double *dw)
 {
     for (int r = 0; r < rows; r++, x += dim, dy += dim, y += dim, dx += dim) {
         double sq = 0, dot = 0;
@@ -158,17 +195,19 @@ static void rmsnorm_ref(const float *x, const float *w, const float *dy, int row
             sq += (double)x[i] * x[i];
         double rstd = 1 / sqrt(sq / dim + eps);
         for (int i = 0; i < dim; i++) {
-            y[i] = x[i] * rstd * w[i];
-            dot += (double)dy[i] * w[i] * x[i];
+            const double w = offset + weight[i];
+            y[i] = x[i] * rstd * w;
+            dot += dy[i] * w * x[i];
             dw[i] += dy[i] * x[i] * rstd;
         }
         for (int i = 0; i < dim; i++)
-            dx[i] += rstd * dy[i] * w[i] - rstd * rstd * rstd * x[i] * dot / dim;
+            dx[i] += rstd * dy[i] * (offset + weight[i]) - rstd * rstd * rstd * x[i] * dot / dim;
     }
 }
 
 /* in_place: dx is x, as at the head of the model. */
-static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool in_place)
+static void test_rmsnorm(int rows, int dim, float offset, float dx_beta, float dw_beta,
+                         bool in_place)
 {
     size_t n = (size_t)rows * dim;
     float *x = ref_values(n, 2), *w = ref_values((size_t)dim, 1), *dy = ref_values(n, 1);
@@ -180,7 +219,7 @@ static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool i
         rdx[i] = dx[i];
     for (int i = 0; i < dim && dw_beta != 0.0f; i++)
         rdw[i] = dw[i];
-    rmsnorm_ref(x, w, dy, rows, dim, 1e-5, ry, rdx, rdw);
+    rmsnorm_ref(x, w, offset, dy, rows, dim, 1e-5, ry, rdx, rdw);
     struct nn_rmsnorm f = {.y = y,
                            .rstd = rstd,
                            .x_copy = copy,
@@ -188,7 +227,8 @@ static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool i
                            .w = w,
                            .rows = rows,
                            .dim = dim,
-                           .eps = 1e-5f};
+                           .eps = 1e-5f,
+                           .w_offset = offset};
     struct nn_rmsnorm_backward b = {.dy = dy,
                                     .dx = dx,
                                     .dw = dw,
@@ -198,15 +238,16 @@ static void test_rmsnorm(int rows, int dim, float dx_beta, float dw_beta, bool i
                                     .rows = rows,
                                     .dim = dim,
                                     .dx_beta = dx_beta,
-                                    .dw_beta = dw_beta};
+                                    .dw_beta = dw_beta,
+                                    .w_offset = offset};
     int rc = nn->rmsnorm_forward(ref_lane(), &f, &err);
     bool copied = !memcmp(copy, x, n * sizeof *x);
     rc |= nn->rmsnorm_backward(ref_lane(), &b, &err);
     double e[4] = {ref_error(y, ry, n), ref_error(dx, rdx, n), ref_error(dw, rdw, (size_t)dim),
                    ref_error(dy, ry, n)};
     ok(!rc && copied && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
-       "rmsnorm %d x %d, betas %g %g%s: %.1e %.1e %.1e, y again %.1e", rows, dim, dx_beta, dw_beta,
-       in_place ? ", in place" : "", e[0], e[1], e[2], e[3]);
+       "rmsnorm %d x %d, offset %g, betas %g %g%s: %.1e %.1e %.1e, y again %.1e", rows, dim, offset,
+       dx_beta, dw_beta, in_place ? ", in place" : "", e[0], e[1], e[2], e[3]);
     if (!in_place)
         free(dx);
     free(x), free(w), free(dy), free(y), free(copy), free(rstd), free(dw), free(ry), free(rdx);
@@ -294,135 +335,78 @@ static void test_layernorm(int rows, int dim, float offset, float dx_beta, float
     free(db), free(ry), free(rdx), free(rdw), free(rdb);
 }
 
-/* backwards: positions run the other way in each row, from a list. */
-static void test_rope(int B, int T, int heads, int D, int first, bool backwards)
-{
-    const int half = D / 2;
-    size_t n = (size_t)B * T * heads * D, ntable = (size_t)T * half;
-    float *x = ref_values(n, 1), *before = ref_copy(x, n);
-    float *cosine = ref_output(ntable, 0), *sine = ref_output(ntable, 0);
-    double *inv_freq = ref_wide((size_t)half), *want = ref_wide(n), *same = ref_wide(n);
-    int32_t *positions = malloc((size_t)B * T * sizeof *positions);
+struct rope_case {
+    int B, T, heads, D, R, first;
+    double scale, growth;
+    int growth_span;
+    bool backwards; /* positions run the other way in each row, from a list */
+};
 
-    for (int i = 0; i < B * T; i++)
-        positions[i] = T - 1 - i % T;
-    for (int i = 0; i < half; i++)
-        inv_freq[i] = pow(500000.0, -2.0 * i / D);
+static double rope_amplitude(const struct rope_case *c, double position)
+{
+    return (c->scale == 0 ? 1 : c->scale) *
+           (c->growth == 0 ? 1 : 1 + c->growth * log(1 + floor(position / c->growth_span)));
+}
+
+/* want: the rotation; back: what its transpose makes of that. */
+static void rope_ref(const struct rope_case *c, const float *x, const double *inv_freq,
+                     double *want, double *back)
+{
+    const size_t row = (size_t)c->heads * c->D, n = (size_t)c->B * c->T * row;
+    const size_t half = (size_t)c->R / 2;
     for (size_t i = 0; i < n; i++) {
-        size_t t = i / ((size_t)heads * D) % T, d = i % D, pair = d % half;
-        size_t pos = first + (backwards ? T - 1 - t : t);
-        double angle = pos * inv_freq[pair], other = d < (size_t)half ? -x[i + half] : x[i - half];
-        want[i] = x[i] * cos(angle) + other * sin(angle);
-        same[i] = x[i];
+        const size_t t = i / row % (size_t)c->T, d = i % (size_t)c->D;
+        const size_t pos = (size_t)c->first + (c->backwards ? (size_t)c->T - 1 - t : t);
+        want[i] = back[i] = x[i];
+        if (d >= 2 * half)
+            continue;
+        const double angle = (double)pos * inv_freq[d % half];
+        const double amplitude = rope_amplitude(c, (double)pos);
+        const double other = d < half ? -x[i + half] : x[i - half];
+        want[i] = amplitude * (x[i] * cos(angle) + other * sin(angle));
+        back[i] = amplitude * amplitude * x[i];
     }
-    struct nn_rope_table t = {
-        .cos = cosine, .sin = sine, .inv_freq = inv_freq, .first = first, .T = T, .half = half};
-    struct nn_rope a = {.x = x, .cos = cosine, .sin = sine, .B = B, .T = T, .heads = heads, .D = D};
-    a.positions = backwards ? positions : NULL;
+}
+
+static void test_rope(struct rope_case c)
+{
+    const int half = c.R / 2;
+    const size_t n = (size_t)c.B * c.T * c.heads * c.D, ntable = (size_t)c.T * half;
+    float *x = ref_values(n, 1), *cosine = ref_output(ntable, 0), *sine = ref_output(ntable, 0);
+    double *inv_freq = ref_wide((size_t)half), *want = ref_wide(n), *back = ref_wide(n);
+    int32_t *positions = malloc((size_t)c.B * c.T * sizeof *positions);
+
+    for (int i = 0; i < c.B * c.T; i++)
+        positions[i] = c.T - 1 - i % c.T;
+    for (int i = 0; i < half; i++)
+        inv_freq[i] = pow(500000.0, -2.0 * i / c.R);
+    rope_ref(&c, x, inv_freq, want, back);
+    struct nn_rope_table t = {.cos = cosine,
+                              .sin = sine,
+                              .inv_freq = inv_freq,
+                              .first = c.first,
+                              .T = c.T,
+                              .half = half,
+                              .scale = c.scale,
+                              .growth = c.growth,
+                              .growth_span = c.growth_span};
+    struct nn_rope a = {.x = x,
+                        .cos = cosine,
+                        .sin = sine,
+                        .positions = c.backwards ? positions : NULL,
+                        .B = c.B,
+                        .T = c.T,
+                        .heads = c.heads,
+                        .D = c.D,
+                        .R = c.R == c.D ? 0 : c.R};
     int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
     double forward = ref_error(x, want, n);
-    a.inverse = true; /* the transpose of a rotation undoes it */
+    a.inverse = true;
     rc |= nn->rope(ref_lane(), &a, &err);
-    ok(!rc && forward < 2e-7 && ref_error(x, same, n) < 2e-7,
-       "rope %d x %d x %d x %d from %d: %.1e, undone %.1e", B, T, heads, D, first, forward,
-       ref_error(x, same, n));
-    free(x), free(before), free(cosine), free(sine), free(inv_freq), free(want), free(same);
-    free(positions);
-}
-
-static double silu_mul(double gate, double up)
-{
-    return gate / (1 + exp(-gate)) * up;
-}
-
-static void test_swiglu(size_t n)
-{
-    float *gate = ref_values(n, 8), *up = ref_values(n, 2), *y = ref_output(n, 0);
-    float *dy = ref_values(n, 1);
-    double *ry = ref_wide(n), *rgate = ref_wide(n), *rup = ref_wide(n);
-    const double h = 1e-5;
-
-    for (size_t i = 0; i < n; i++) {
-        gate[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : gate[i]; /* saturates, stays finite */
-        double g = gate[i], u = up[i];
-        ry[i] = silu_mul(g, u);
-        rgate[i] = dy[i] * (silu_mul(g + h, u) - silu_mul(g - h, u)) / (2 * h);
-        rup[i] = dy[i] * silu_mul(g, 1);
-    }
-    struct nn_glu f = {.y = y, .gate = gate, .up = up, .nelem = n};
-    struct nn_glu b = {.y = dy, .gate = gate, .up = up, .nelem = n};
-    int rc = nn->glu_forward(ref_lane(), &f, &err) | nn->glu_backward(ref_lane(), &b, &err);
-    double e[4] = {ref_error(y, ry, n), ref_error(gate, rgate, n), ref_error(up, rup, n),
-                   ref_error(dy, ry, n)};
-    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7 && e[3] < 5e-7,
-       "swiglu of %zu: %.1e %.1e %.1e, y again %.1e", n, e[0], e[1], e[2], e[3]);
-    free(gate), free(up), free(y), free(dy), free(ry), free(rgate), free(rup);
-}
-
-static double gelu(double x)
-{
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static void test_gelu(size_t n)
-{
-    float *x = ref_values(n, 6), *y = ref_output(n, 0), *dy = ref_values(n, 1);
-    double *ry = ref_wide(n), *rdx = ref_wide(n);
-    const double h = 1e-5;
-
-    for (size_t i = 0; i < n; i++) {
-        x[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : x[i]; /* saturates, stays finite */
-        ry[i] = gelu(x[i]);
-        rdx[i] = dy[i] * (gelu(x[i] + h) - gelu(x[i] - h)) / (2 * h);
-    }
-    struct nn_pointwise f = {.y = y, .x = x, .nelem = n, .act = NN_GELU_TANH}, b = f;
-    b.y = dy;
-    int rc =
-        nn->pointwise_forward(ref_lane(), &f, &err) | nn->pointwise_backward(ref_lane(), &b, &err);
-    double e[3] = {ref_error(y, ry, n), ref_error(x, rdx, n), ref_error(dy, ry, n)};
-    ok(!rc && e[0] < 5e-7 && e[1] < 5e-7 && e[2] < 5e-7, "gelu of %zu: %.1e %.1e, y again %.1e", n,
-       e[0], e[1], e[2]);
-    free(x), free(y), free(dy), free(ry), free(rdx);
-}
-
-static void test_cross_entropy(int rows, int vocab, double spread, bool grad)
-{
-    size_t n = (size_t)rows * vocab;
-    const double scale = 1.0 / 77;
-    const float loss_scale = 1024; /* of fp16, next to the model's own */
-    float *logits = ref_values(n, spread);
-    double *want = ref_wide(n), loss = 0.25, expected = loss;
-    int32_t *targets = malloc((size_t)rows * sizeof *targets);
-
-    for (int r = 0; r < rows; r++) {
-        const float *x = logits + (size_t)r * vocab;
-        double most = x[0], sum = 0;
-        targets[r] = r == 0 ? vocab - 1 : r % 3 == 1 ? -100 : (r * 5) % vocab;
-        if (targets[r] < 0) /* not counted: no loss, no gradient */
-            continue;
-        for (int i = 0; i < vocab; i++)
-            most = x[i] > most ? x[i] : most;
-        for (int i = 0; i < vocab; i++)
-            sum += exp(x[i] - most);
-        expected += log(sum) + most - x[targets[r]];
-        for (int i = 0; i < vocab; i++)
-            want[(size_t)r * vocab + i] =
-                1024 * scale * (exp(x[i] - most) / sum - (i == targets[r]));
-    }
-    struct nn_cross_entropy a = {.logits = logits,
-                                 .targets = targets,
-                                 .loss_sum = &loss,
-                                 .rows = rows,
-                                 .vocab = vocab,
-                                 .scale = (float)scale,
-                                 .loss_scale = &loss_scale,
-                                 .grad = grad};
-    int rc = nn->cross_entropy(ref_lane(), &a, &err);
-    double error = grad ? ref_error(logits, want, n) : 0;
-    ok(!rc && fabs(loss - expected) < 1e-7 * fabs(expected) && error < 3e-7,
-       "cross entropy %d x %d, spread %g%s: %.10g, off by %.1e; gradient %.1e", rows, vocab, spread,
-       grad ? "" : ", loss only", loss, loss - expected, error);
-    free(logits), free(want), free(targets);
+    ok(!rc && forward < 2e-7 && ref_error(x, back, n) < 2e-7,
+       "rope %d x %d x %d x %d of %d from %d, scale %g, growth %g: %.1e, and back %.1e", c.B, c.T,
+       c.heads, c.R, c.D, c.first, c.scale, c.growth, forward, ref_error(x, back, n));
+    free(x), free(cosine), free(sine), free(inv_freq), free(want), free(back), free(positions);
 }
 
 static void test_split_tokens(void)
@@ -447,20 +431,28 @@ static void test_split_tokens(void)
 static void test_operators(void)
 {
     for (int beta = 0; beta < 2; beta++) {
-        test_linear(1, 37, 53, (float)beta);
-        test_linear(5, 1, 3, (float)beta);
-        test_linear(67, 64, 33, (float)beta);
+        for (int biased = 0; biased < 2; biased++) {
+            test_linear(1, 37, 53, 53, biased, (float)beta);
+            test_linear(5, 1, 3, 3, biased, (float)beta);
+            test_linear(67, 64, 33, 33, biased, (float)beta);
+            test_linear(67, 33, 65, 71, biased, (float)beta);
+        }
+        test_linear(70, 3, 1031, 1040, true, (float)beta);
         test_affine(1, 37, 53, 0, 53, (float)beta);
         test_affine(5, 1, 3, 2, 7, (float)beta);
         test_affine(67, 64, 33, 33, 99, (float)beta);
         test_affine(70, 3, 1031, 0, 1031, (float)beta);
         test_embedding(41, 13, 7, (float)beta);
         test_embedding(3, 256, 64, (float)beta);
-        test_rmsnorm(1, 3, (float)beta, 0, false);
-        test_rmsnorm(65, 67, (float)beta, 1, false);
-        test_rmsnorm(33, 1031, (float)beta, 0, false);
+        test_rmsnorm(1, 3, 0, (float)beta, 0, false);
+        test_rmsnorm(65, 67, 0, (float)beta, 1, false);
+        test_rmsnorm(33, 1031, 0, (float)beta, 0, false);
+        test_rmsnorm(65, 67, 1, (float)beta, 1, false);
+        test_rmsnorm(33, 1031, 1, (float)beta, 0, false);
     }
-    test_rmsnorm(70, 515, 0, 0, true);
+    test_linear_frozen();
+    test_rmsnorm(70, 515, 0, 0, 0, true);
+    test_rmsnorm(70, 515, 1, 0, 0, true);
     for (int beta = 0; beta < 2; beta++) {
         test_layernorm(1, 3, 0, (float)beta, 0, false);
         test_layernorm(65, 67, 0, (float)beta, 1, false);
@@ -468,37 +460,33 @@ static void test_operators(void)
     }
     test_layernorm(70, 515, 0, 0, 0, true);
     test_layernorm(9, 515, 300, 0, 0, false);
-    test_rope(2, 5, 3, 16, 0, false);
-    test_rope(1, 67, 1, 64, 0, false);
-    test_rope(1, 3, 2, 6, 1000, false);
-    test_rope(2, 5, 3, 16, 0, true);
-    test_swiglu(1021);
-    test_swiglu(3);
-    test_gelu(1021);
-    test_gelu(3);
-    test_cross_entropy(7, 256, 3, true);
-    test_cross_entropy(5, 2053, 30, true);
-    test_cross_entropy(3, 3, 80, true);
-    test_cross_entropy(9, 1031, 3, false);
+    test_rope((struct rope_case){2, 5, 3, 16, 16, .first = 0});
+    test_rope((struct rope_case){1, 67, 1, 64, 64, .first = 0});
+    test_rope((struct rope_case){1, 3, 2, 6, 6, .first = 1000});
+    test_rope((struct rope_case){2, 5, 3, 16, 16, .backwards = true});
+    test_rope((struct rope_case){2, 5, 3, 19, 6, .first = 0});
+    test_rope((struct rope_case){2, 7, 3, 80, 32, .scale = 1.25, .backwards = true});
+    test_rope((struct rope_case){1, 67, 2, 20, 16, .first = 3, .growth = 0.1, .growth_span = 16});
+    test_rope((struct rope_case){1, 9, 1, 10, 10, 5, .scale = 0.7, .growth = 2, .growth_span = 3});
     test_split_tokens();
 }
 
 /* Sizes at which a second thread gets something to do. */
 static void test_large(void)
 {
-    test_linear(170, 130, 131, 0);
-    test_linear(90, 130, 300, 1);
+    test_linear(170, 130, 131, 131, true, 0);
+    test_linear(90, 130, 300, 304, true, 1);
+    test_linear(90, 130, 300, 300, false, 1);
     test_affine(170, 130, 131, 3, 140, 0);
     test_affine(90, 130, 300, 0, 300, 1);
-    test_swiglu(100003);
-    test_gelu(100003);
-    test_cross_entropy(600, 67, 3, true);
 }
 
 static void run_operators(void)
 {
     test_operators();
     test_large();
+    run_elementwise();
+    run_logits();
 }
 
 #endif

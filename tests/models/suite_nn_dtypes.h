@@ -68,18 +68,24 @@ static float *room(size_t nelem)
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-static void test_linear(int rows, int nin, int nout, float beta)
+/* biased: with rows of y and dy that lie apart, too; what lies between rows must stay. */
+static void test_linear(int rows, int nin, int nout, bool biased, float beta)
 {
+    const int ldy = biased ? nout + 3 : nout;
+    const size_t ny = (size_t)(rows - 1) * ldy + (size_t)nout;
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)nout * nin, 1);
-    struct pair dy = pair((size_t)rows * nout, 1), y = pair(dy.nelem, 9), dx = pair(x.nelem, 9);
-    struct pair dw = pair(w.nelem, 9), out[3] = {y, dx, dw};
-    struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout, .beta = beta}, b = a;
+    struct pair dy = pair(ny, 1), y = pair(ny, 9), dx = pair(x.nelem, 9), dw = pair(w.nelem, 9);
+    struct pair bias = pair((size_t)nout, 1), db = pair((size_t)nout, 9);
+    struct pair out[4] = {y, dx, dw, db};
+    struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout, .ldy = ldy, .beta = beta}, b = a;
     a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = type;
     float *work = room(nn->linear_work_nelem(&a));
     int rc = 0;
 
     a.x = x.narrow, a.w = w.narrow, a.dy = dy.narrow, a.work = work;
     b.x = x.wide, b.w = w.wide, b.dy = dy.wide;
+    if (biased)
+        a.b = bias.narrow, a.db = db.narrow, b.b = bias.wide, b.db = db.wide;
     a.out = y.narrow, b.out = y.wide;
     rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
     a.out = dx.narrow, b.out = dx.wide;
@@ -88,14 +94,17 @@ static void test_linear(int rows, int nin, int nout, float beta)
     a.out = dw.narrow, b.out = dw.wide;
     rc |= nn->linear_backward_weight(ref_lane(), &a, &err) |
           nn->linear_backward_weight(ref_lane(), &b, &err);
-    check(rc, "linear", out, 3);
-    drop(x), drop(w), drop(dy), drop(y), drop(dx), drop(dw), free(work);
+    check(rc, biased ? "linear with bias" : "linear", out, 4);
+    drop(x), drop(w), drop(dy), drop(y), drop(dx), drop(dw), drop(bias), drop(db), free(work);
 }
 
 /* As at the head of a model: fp32 logits and their gradients, which no 16-bit type holds, and fp32
  * weight gradients. */
 static void test_linear_mixed(int rows, int nin, int nout)
 {
+    struct pair bias = pair((size_t)nout, 1);
+    float *db[2] = {room((size_t)nout), room((size_t)nout)};
+    double *rdb = ref_wide((size_t)nout);
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)nout * nin, 1);
     struct pair dy = pair((size_t)rows * nout, 1), dx = pair(x.nelem, 9);
     struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout}, b = a;
@@ -109,6 +118,7 @@ static void test_linear_mixed(int rows, int nin, int nout)
         dy.wide[i] = (float)ref_random();
     a.x = x.narrow, a.w = w.narrow, a.dy = dy.wide, a.work = work;
     b.x = x.wide, b.w = w.wide, b.dy = dy.wide;
+    a.b = bias.narrow, a.db = db[0], b.b = bias.wide, b.db = db[1];
     a.out = y[0], b.out = y[1];
     rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
     a.out = dx.narrow, b.out = dx.wide;
@@ -127,13 +137,16 @@ static void test_linear_mixed(int rows, int nin, int nout)
         ry[i] = y[1][i];
     for (size_t i = 0; i < w.nelem; i++)
         rdw[i] = dw[1][i];
+    for (int i = 0; i < nout; i++)
+        rdb[i] = db[1][i];
     const double bound = 1e-6 * suite_mixed_slack;
     ok(!rc && ref_error(y[0], ry, dy.nelem) < bound && ref_error(dw[0], rdw, w.nelem) < bound &&
+           ref_error(db[0], rdb, (size_t)nout) < bound &&
            excess(dx) <= 1 + 0.01 * suite_mixed_slack,
        "%s linear with fp32 outputs: %.1e %.1e, dx %.2f", fsdp_dtype_name(type),
        ref_error(y[0], ry, dy.nelem), ref_error(dw[0], rdw, w.nelem), excess(dx));
     drop(x), drop(w), drop(dy), drop(dx), free(work), free(y[0]), free(y[1]), free(dw[0]);
-    free(dw[1]), free(ry), free(rdw);
+    free(dw[1]), free(ry), free(rdw), drop(bias), free(db[0]), free(db[1]), free(rdb);
 }
 
 static void test_affine(int rows, int nin, int nout, float beta)
@@ -185,7 +198,7 @@ static bool gather_rows(struct pair to, const uint16_t *from, int rows, int cols
     return kept;
 }
 
-static void test_head(int rows, int nin, int vocab, int ld)
+static void test_head(int rows, int nin, int vocab, int ld, float softcap)
 {
     const size_t n = (size_t)rows * vocab;
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)vocab * nin, 1), y = pair(n, 1);
@@ -217,6 +230,8 @@ static void test_head(int rows, int nin, int vocab, int ld)
                                  .vocab = vocab,
                                  .ld = ld,
                                  .scale = 0.25f,
+                                 .logit_scale = softcap == 0.0f ? 0.0f : 0.8f,
+                                 .softcap = softcap,
                                  .grad = true,
                                  .dtype = type};
     struct nn_cross_entropy d = c;
@@ -262,7 +277,7 @@ static void test_embedding(int rows, int vocab, int dim, float beta)
     drop(w), drop(dy), drop(y), drop(dw), free(tokens);
 }
 
-static void test_rmsnorm(int rows, int dim, float beta)
+static void test_rmsnorm(int rows, int dim, float offset, float beta)
 {
     const size_t n = (size_t)rows * dim;
     struct pair x = pair(n, 2), w = pair((size_t)dim, 1), dy = pair(n, 1), y = pair(n, 1);
@@ -276,7 +291,8 @@ static void test_rmsnorm(int rows, int dim, float beta)
                            .w = w.wide,
                            .rows = rows,
                            .dim = dim,
-                           .eps = 1e-5f};
+                           .eps = 1e-5f,
+                           .w_offset = offset};
     struct nn_rmsnorm_backward b = {.dy = dy.wide,
                                     .dx = dx.wide,
                                     .dw = dw.wide,
@@ -286,7 +302,8 @@ static void test_rmsnorm(int rows, int dim, float beta)
                                     .rows = rows,
                                     .dim = dim,
                                     .dx_beta = beta,
-                                    .dw_beta = beta};
+                                    .dw_beta = beta,
+                                    .w_offset = offset};
     int rc = nn->rmsnorm_forward(ref_lane(), &f, &err) | nn->rmsnorm_backward(ref_lane(), &b, &err);
 
     f.y = y.narrow, f.x = x.narrow, f.w = w.narrow, f.x_copy = copy.narrow;
@@ -342,19 +359,19 @@ static void test_layernorm(int rows, int dim, float beta)
     free(mean);
 }
 
-static void test_rope(int B, int T, int heads, int D)
+static void test_rope(int B, int T, int heads, int D, int R)
 {
-    const size_t ntable = (size_t)T * D / 2;
+    const size_t ntable = (size_t)T * R / 2;
     struct pair x = pair((size_t)B * T * heads * D, 1), cosine = pair(ntable, 0);
     float *sine = room(ntable), *wide_cos = room(ntable), *wide_sin = room(ntable);
-    double *inv_freq = ref_wide((size_t)D / 2);
+    double *inv_freq = ref_wide((size_t)R / 2);
 
-    for (int i = 0; i < D / 2; i++)
-        inv_freq[i] = pow(10000.0, -2.0 * i / D);
+    for (int i = 0; i < R / 2; i++)
+        inv_freq[i] = pow(10000.0, -2.0 * i / R);
     struct nn_rope_table table = {
-        .cos = cosine.wide, .sin = sine, .inv_freq = inv_freq, .T = T, .half = D / 2};
+        .cos = cosine.wide, .sin = sine, .inv_freq = inv_freq, .T = T, .half = R / 2, .scale = 1.3};
     struct nn_rope a = {.x = x.wide, .cos = cosine.wide, .sin = sine, .B = B, .T = T};
-    a.heads = heads, a.D = D;
+    a.heads = heads, a.D = D, a.R = R;
     int rc = nn->rope_table(ref_lane(), &table, &err) | nn->rope(ref_lane(), &a, &err);
     a.x = x.narrow, a.dtype = type;
     rc |= nn->rope(ref_lane(), &a, &err);
@@ -369,25 +386,78 @@ static void test_rope(int B, int T, int heads, int D)
     drop(x), drop(cosine), free(sine), free(wide_cos), free(wide_sin), free(inv_freq);
 }
 
-static void test_activations(size_t n)
+static void test_glu(enum nn_act act, size_t n)
 {
-    struct pair gate = pair(n, 6), up = pair(n, 2), dy = pair(n, 1), y = pair(n, 1);
-    struct pair x = pair(n, 6), gelu_dy = pair(n, 1), gelu_y = pair(n, 1);
-    struct pair swiglu_out[4] = {y, gate, up, dy}, gelu_out[3] = {gelu_y, x, gelu_dy};
-    struct nn_glu s = {.y = y.wide, .gate = gate.wide, .up = up.wide, .nelem = n};
-    struct nn_pointwise g = {.y = gelu_y.wide, .x = x.wide, .nelem = n, .act = NN_GELU_TANH};
-    int rc = nn->glu_forward(ref_lane(), &s, &err) | nn->pointwise_forward(ref_lane(), &g, &err);
+    struct pair gate = pair(n, 9), up = pair(n, 9), dy = pair(n, 1), y = pair(n, 1);
+    struct pair out[4] = {y, gate, up, dy};
+    struct nn_glu f = {.y = y.wide, .gate = gate.wide, .up = up.wide, .nelem = n, .act = act};
+    int rc = nn->glu_forward(ref_lane(), &f, &err);
 
-    s.y = dy.wide, g.y = gelu_dy.wide;
-    rc |= nn->glu_backward(ref_lane(), &s, &err) | nn->pointwise_backward(ref_lane(), &g, &err);
-    s = (struct nn_glu){y.narrow, gate.narrow, up.narrow, n, NN_SILU, type};
-    g = (struct nn_pointwise){gelu_y.narrow, x.narrow, n, NN_GELU_TANH, type};
-    rc |= nn->glu_forward(ref_lane(), &s, &err) | nn->pointwise_forward(ref_lane(), &g, &err);
-    s.y = dy.narrow, g.y = gelu_dy.narrow;
-    rc |= nn->glu_backward(ref_lane(), &s, &err) | nn->pointwise_backward(ref_lane(), &g, &err);
-    check(rc, "swiglu", swiglu_out, 4);
-    check(rc, "gelu", gelu_out, 3);
-    drop(gate), drop(up), drop(dy), drop(y), drop(x), drop(gelu_dy), drop(gelu_y);
+    f.y = dy.wide;
+    rc |= nn->glu_backward(ref_lane(), &f, &err);
+    f = (struct nn_glu){y.narrow, gate.narrow, up.narrow, n, act, type};
+    rc |= nn->glu_forward(ref_lane(), &f, &err);
+    f.y = dy.narrow;
+    rc |= nn->glu_backward(ref_lane(), &f, &err);
+    check(rc, "glu", out, 4);
+    drop(gate), drop(up), drop(dy), drop(y);
+}
+
+static void test_pointwise(enum nn_act act, size_t n)
+{
+    struct pair x = pair(n, 6), dy = pair(n, 1), y = pair(n, 1), out[3] = {y, x, dy};
+    struct nn_pointwise f = {.y = y.wide, .x = x.wide, .nelem = n, .act = act};
+    int rc = nn->pointwise_forward(ref_lane(), &f, &err);
+
+    f.y = dy.wide;
+    rc |= nn->pointwise_backward(ref_lane(), &f, &err);
+    f = (struct nn_pointwise){y.narrow, x.narrow, n, act, type};
+    rc |= nn->pointwise_forward(ref_lane(), &f, &err);
+    f.y = dy.narrow;
+    rc |= nn->pointwise_backward(ref_lane(), &f, &err);
+    check(rc, "pointwise", out, 3);
+    drop(x), drop(dy), drop(y);
+}
+
+static void test_scale_add(size_t n, float alpha, float beta)
+{
+    struct pair x = pair(n, 1), out = pair(n, 1);
+    struct nn_scale_add a = {
+        .out = out.wide, .x = x.wide, .nelem = n, .alpha = alpha, .beta = beta};
+    int rc = nn->scale_add(ref_lane(), &a, &err);
+
+    a.out = out.narrow, a.x = x.narrow, a.dtype = type;
+    rc |= nn->scale_add(ref_lane(), &a, &err);
+    check(rc, "scale_add", &out, 1);
+    drop(x), drop(out);
+}
+
+/* From the columns of a wider matrix; bits are copied, and what lies between stays. */
+static void test_copy_blocks(int rows, int nblocks, int width, int x_row, int x_block)
+{
+    const int out_block = width + (width % 8 ? 1 : 8), out_row = nblocks * out_block;
+    struct pair x = pair((size_t)rows * x_row, 1), out = pair((size_t)rows * out_row, 1);
+    struct nn_copy_blocks a = {out.wide, x.wide,    rows,  nblocks, width,
+                               out_row,  out_block, x_row, x_block, FSDP_F32};
+    int rc = nn->copy_blocks(ref_lane(), &a, &err);
+
+    a.out = out.narrow, a.x = x.narrow, a.dtype = type;
+    rc |= nn->copy_blocks(ref_lane(), &a, &err);
+    ok(!rc && excess(out) == 0, "%s copies of %d x %d blocks of %d", fsdp_dtype_name(type), rows,
+       nblocks, width);
+    drop(x), drop(out);
+}
+
+static void test_logits(size_t n)
+{
+    struct pair x = pair(n, 40);
+    struct nn_logits a = {.logits = x.wide, .nelem = n, .logit_scale = 0.7f, .softcap = 30};
+    int rc = nn->logits(ref_lane(), &a, &err);
+
+    a.logits = x.narrow, a.dtype = type;
+    rc |= nn->logits(ref_lane(), &a, &err);
+    check(rc, "logits", &x, 1);
+    drop(x);
 }
 
 static void test_dropout(int B, size_t row_nelem, float beta)
@@ -492,24 +562,41 @@ static void run_types(void)
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
     for (int t = 0; t < 2; t++) {
         type = types[t];
-        test_linear(7, 19, 13, 0);
-        test_linear(530, 70, 33, 1);
-        test_linear(9, 600, 1030, 1);
-        test_linear(1, 40, 30, 0);
+        for (int biased = 0; biased < 2; biased++) {
+            test_linear(7, 19, 13, biased, 0);
+            test_linear(530, 70, 33, biased, 1);
+            test_linear(9, 600, 1030, biased, 1);
+            test_linear(1, 40, 30, biased, 0);
+        }
         test_linear_mixed(33, 50, 603);
         test_affine(7, 19, 13, 0);
         test_affine(65, 600, 530, 1);
-        test_head(9, 40, 1031, 1040);
-        test_head(5, 33, 67, 67);
-        test_head(3, 16, 8200, 8256);
+        test_head(9, 40, 1031, 1040, 0);
+        test_head(5, 33, 67, 67, 0);
+        test_head(3, 16, 8200, 8256, 0);
+        test_head(9, 40, 1031, 1040, 4);
+        test_head(5, 33, 67, 67, 4);
         test_embedding(5, 11, 1030, 0);
         test_embedding(5, 11, 7, 1);
-        test_rmsnorm(70, 515, 0);
-        test_rmsnorm(1000, 31, 1);
+        test_rmsnorm(70, 515, 0, 0);
+        test_rmsnorm(1000, 31, 0, 1);
+        test_rmsnorm(70, 515, 1, 0);
+        test_rmsnorm(1000, 31, 1, 1);
         test_layernorm(70, 515, 0);
         test_layernorm(1000, 31, 1);
-        test_rope(2, 5, 3, 22);
-        test_activations(2051);
+        test_rope(2, 5, 3, 22, 22);
+        test_rope(2, 5, 3, 23, 10);
+        test_rope(1, 7, 2, 48, 32);
+        for (int act = NN_SILU; act <= NN_CLAMPED_SWISH; act++)
+            test_glu((enum nn_act)act, 2051);
+        for (int act = NN_SILU; act <= NN_RELU; act++)
+            test_pointwise((enum nn_act)act, 2051);
+        test_scale_add(2051, 0.22f, 0);
+        test_scale_add(37, 0.22f, 1);
+        test_copy_blocks(67, 2, 24, 80, 24);
+        test_copy_blocks(11, 35, 1, 70, 2);
+        test_copy_blocks(9, 3, 16, 96, 32);
+        test_logits(2051);
         test_dropout(3, 1100, 0);
         test_dropout(2, 37, 1);
         test_attention(heads(2, 37, 4, 2, 10));
