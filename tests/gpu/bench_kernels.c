@@ -181,9 +181,9 @@ static void bench_norm(struct bench *b)
     void *x = make(b, n, half), *y = make(b, n, half), *w = make(b, (size_t)b->dim, half);
     void *dw = make(b, (size_t)b->dim, half), *dx = make(b, n, half);
     float *rstd = make(b, (size_t)b->rows, FSDP_F32);
-    struct nn_rmsnorm forward = {y, rstd, NULL, x, w, b->rows, b->dim, 1e-5f, half, half};
-    struct nn_rmsnorm_backward backward = {y,      dx, dw, x,    w,    rstd, b->rows,
-                                           b->dim, 1,  0,  half, half, half};
+    struct nn_rmsnorm forward = {y, rstd, NULL, x, w, b->rows, b->dim, 1e-5f, 0, half, half};
+    struct nn_rmsnorm_backward backward = {y,      dx, dw, x, w,    rstd, b->rows,
+                                           b->dim, 1,  0,  0, half, half, half};
 
     report(b, "rmsnorm forward", call_rmsnorm_forward, &forward, 4.0 * (double)n, 0);
     report(b, "rmsnorm backward", call_rmsnorm_backward, &backward, 10.0 * (double)n, 0);
@@ -220,7 +220,7 @@ static void bench_attention(struct bench *b)
     args.d_o = make(b, q, half);
     args.lse = make(b, (size_t)(B * b->NH) * (size_t)b->T, FSDP_F32);
     args.work = nwork ? make(b, nwork, FSDP_F32) : NULL;
-    struct nn_rope rope = {args.q, table, table, NULL, B, b->T, b->NH, b->D, false, half};
+    struct nn_rope rope = {args.q, table, table, NULL, B, b->T, b->NH, b->D, b->D, false, half};
     report(b, "rope", call_rope, &rope, 4.0 * (double)q, 0);
     report(b, "attention forward", call_attention_forward, &args, 4.0 * (double)(q + kv), causal);
     report(b, "attention backward", call_attention_backward, &args, 8.0 * (double)(q + kv),
