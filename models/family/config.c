@@ -55,7 +55,8 @@ static int read_sizes(struct traits *t, const struct family_keys *k, const struc
     return hf_int(hf, k->max_seq_len, !t->max_seq_len, 1, TRAITS_MAX_SEQ, &t->max_seq_len, err);
 }
 
-/* ---- what most families have ------------------------------------------------------------------ */
+/* ---- what most families have ------------------------------------------------------------------
+ */
 
 static int read_act(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
                     struct fsdp_err *err)
@@ -338,16 +339,17 @@ int family_gpt2_flags(struct traits *t, const struct hf_config *hf, struct fsdp_
     return FSDP_OK;
 }
 
-/* ---- keys that nobody read -------------------------------------------------------------------- */
+/* ---- keys that nobody read --------------------------------------------------------------------
+ */
 
 int family_refuse_unknown(const struct family *family, const struct hf_config *hf,
                           struct fsdp_err *err)
 {
     static const char *const arithmetic[] = {
-        "scal",  "multiplier", "softcap", "clip", "window", "rope",   "rotary",   "norm",
-        "bias",  "activation", "_act",    "attn", "attention", "mlp", "ffn",      "expert",
-        "router", "moe",       "residual", "alibi", "sparse", "conv", "mamba",    "ssm",
-        "temperature", "parallel", "sink", "lora"};
+        "scal", "multiplier", "softcap",    "clip",        "window",   "rope",      "rotary",
+        "norm", "bias",       "activation", "_act",        "attn",     "attention", "mlp",
+        "ffn",  "expert",     "router",     "moe",         "residual", "alibi",     "sparse",
+        "conv", "mamba",      "ssm",        "temperature", "parallel", "sink",      "lora"};
     static const char *const harmless[] = {"attn_implementation", "output_attentions",
                                            "reorder_and_upcast_attn", "summary_activation"};
     size_t place = 0;

@@ -153,7 +153,8 @@ static int scale_longrope(struct traits_rope *r, const struct source *s, double 
         factor = s->t->max_seq_len / trained;
     r->scale = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(trained));
     FSDP_TRY(read_key(s, "attention_factor", false, 1e-6, 1e6, &r->scale, err));
-    r->long_inv_freq = fsdp_alloc((size_t)half, sizeof *r->long_inv_freq, "rotary frequencies", err);
+    r->long_inv_freq =
+        fsdp_alloc((size_t)half, sizeof *r->long_inv_freq, "rotary frequencies", err);
     if (!r->long_inv_freq)
         return FSDP_ENOMEM;
     r->long_over = (int)trained;
@@ -170,9 +171,9 @@ static int apply_scaling(struct traits_rope *r, const struct source *s, double t
     static const struct {
         const char *type;
         int (*scale)(struct traits_rope *, const struct source *, double, struct fsdp_err *);
-    } scalings[] = {{"default", NULL},           {"linear", scale_linear},
-                    {"dynamic", scale_dynamic},  {"llama3", scale_llama3},
-                    {"yarn", scale_yarn},        {"longrope", scale_longrope},
+    } scalings[] = {{"default", NULL},          {"linear", scale_linear},
+                    {"dynamic", scale_dynamic}, {"llama3", scale_llama3},
+                    {"yarn", scale_yarn},       {"longrope", scale_longrope},
                     {"su", scale_longrope}};
     enum { NSCALINGS = sizeof scalings / sizeof scalings[0] };
     const char *type = "default";
@@ -226,8 +227,7 @@ static int read_rope(struct traits_rope *r, const struct source *s, const struct
     FSDP_TRY(read_dim(r, s, family, err));
     FSDP_TRY(read_key(s, "rope_theta", false, 1, 1e12, &theta, err));
     r->scale = 1;
-    r->inv_freq =
-        fsdp_alloc((size_t)r->dim / 2, sizeof *r->inv_freq, "rotary frequencies", err);
+    r->inv_freq = fsdp_alloc((size_t)r->dim / 2, sizeof *r->inv_freq, "rotary frequencies", err);
     if (!r->inv_freq)
         return FSDP_ENOMEM;
     for (int i = 0; i < r->dim / 2; i++)

@@ -54,7 +54,7 @@ int family_refuse_unknown(const struct family *family, const struct hf_config *h
 
 /* Readers. */
 family_reader family_attention_bias, family_mlp_bias; /* attention_bias, mlp_bias */
-family_reader family_window;      /* sliding_window, in every layer */
+family_reader family_window;                          /* sliding_window, in every layer */
 family_reader family_layer_types; /* sliding_window, in the layers that layer_types names */
 family_reader family_qwen_window, family_smollm3_layers, family_parallel_residual,
     family_multipliers, family_softcaps, family_logit_softcap, family_gemma_scales,

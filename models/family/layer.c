@@ -179,9 +179,8 @@ const void *layer_mlp_input(const struct model *m, const struct stack_block *blk
 
 static struct nn_scale_add stream_scale_add(const struct model *m, const struct stack_block *blk)
 {
-    return (struct nn_scale_add){.nelem = (size_t)rows_of(blk) * (size_t)m->traits.dim,
-                                 .alpha = 1,
-                                 .dtype = blk->dtype};
+    return (struct nn_scale_add){
+        .nelem = (size_t)rows_of(blk) * (size_t)m->traits.dim, .alpha = 1, .dtype = blk->dtype};
 }
 
 int layer_copy(const struct model *m, const struct stack_block *blk, void *out, const void *x,

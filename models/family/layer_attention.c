@@ -229,8 +229,7 @@ static int attend_backward(const struct model *m, const struct stack_block *blk,
     const void *dy;
 
     attention.d_o = blk->act;
-    FSDP_TRY(
-        layer_end_backward(&dy, m, blk, &end, m->traits.parallel ? blk->mid : blk->out, err));
+    FSDP_TRY(layer_end_backward(&dy, m, blk, &end, m->traits.parallel ? blk->mid : blk->out, err));
     FSDP_TRY(layer_project_input(m, blk, STACK_O, blk->act, dy, 0, err));
     FSDP_TRY(layer_project_weight(m, blk, STACK_O, dy, blk->o, err));
     return m->nn->attention_backward(blk->lane, &attention, err);

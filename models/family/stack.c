@@ -98,8 +98,8 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
     const struct traits_names *names = m->family->names;
     const struct traits *t = &m->traits;
 
-    FSDP_TRY(fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed,
-                             err));
+    FSDP_TRY(
+        fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed, err));
     FSDP_TRY(add_named(tree, m->embed, names->embed, ".weight", t->vocab, t->dim, normal(m),
                        &m->embed_param, err));
     if (!names->positions)
@@ -302,13 +302,14 @@ struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack
                             batch->first_row};
 }
 
-/* ---- the ends of a pass ----------------------------------------------------------------------- */
+/* ---- the ends of a pass -----------------------------------------------------------------------
+ */
 
 static float rounded(float x, enum fsdp_dtype dtype)
 {
-    return dtype == FSDP_BF16   ? fsdp_bf16_to_f32(fsdp_f32_to_bf16(x))
+    return dtype == FSDP_BF16  ? fsdp_bf16_to_f32(fsdp_f32_to_bf16(x))
            : dtype == FSDP_F16 ? fsdp_f16_to_f32(fsdp_f32_to_f16(x))
-                                : x;
+                               : x;
 }
 
 float stack_embed_scale(const struct model *m, enum fsdp_dtype dtype)
@@ -328,7 +329,8 @@ int stack_last_step(const struct model *m, struct fsdp_lane *lane, float *logits
     return t->logit_scale == 1 && t->logit_softcap == 0 ? FSDP_OK : m->nn->logits(lane, &args, err);
 }
 
-/* ---- tables of positions ---------------------------------------------------------------------- */
+/* ---- tables of positions ----------------------------------------------------------------------
+ */
 
 int stack_tables_fill(const struct stack_tables *tables, const struct model *m, int T,
                       struct fsdp_lane *lane, struct fsdp_err *err)

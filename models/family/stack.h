@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stack.h: a decoder-only language model: an embedding, a stack of layers and a head; their modules,
- * their memory, the order of a pass, the loss, generation. Its traits say what a layer computes
- * (traits.h, layer.h). Private to models/.
+ * stack.h: a decoder-only language model: an embedding, a stack of layers and a head; their
+ * modules, their memory, the order of a pass, the loss, generation. Its traits say what a layer
+ * computes (traits.h, layer.h). Private to models/.
  */
 #ifndef STACK_H
 #define STACK_H

@@ -28,13 +28,13 @@ struct model_decoder {
     int nsegments;
     void *memory;
     struct stack_tables tables; /* of max_tokens positions */
-    int32_t *tokens;          /* (STRIDE) */
-    int32_t *positions;       /* (STRIDE) */
-    void *k, *v;              /* (nlayers, nsequences, max_tokens, KVD) of kv_dtype */
-    float *k_wide, *v_wide;   /* (max_tokens, KVD) of one sequence; NULL where kv_dtype is F32 */
-    float *stream;            /* (STRIDE, C) */
-    float *logits;            /* (LOGIT_ROWS, V); NULL on the host */
-    struct stack_block block; /* scratch of one layer */
+    int32_t *tokens;            /* (STRIDE) */
+    int32_t *positions;         /* (STRIDE) */
+    void *k, *v;                /* (nlayers, nsequences, max_tokens, KVD) of kv_dtype */
+    float *k_wide, *v_wide;     /* (max_tokens, KVD) of one sequence; NULL where kv_dtype is F32 */
+    float *stream;              /* (STRIDE, C) */
+    float *logits;              /* (LOGIT_ROWS, V); NULL on the host */
+    struct stack_block block;   /* scratch of one layer */
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -282,7 +282,8 @@ static int decode_logits(struct model_decoder *d, int first, int rows, float *lo
                               .rstd = d->block.rstd[0],
                               .x = d->stream + (size_t)first * (size_t)t->dim,
                               .w = d->param[m->norm_param],
-                              .b = m->traits.norm == TRAITS_LAYER ? d->param[m->norm_bias_param] : NULL,
+                              .b = m->traits.norm == TRAITS_LAYER ? d->param[m->norm_bias_param]
+                                                                  : NULL,
                               .rows = rows,
                               .dim = t->dim};
     struct nn_linear linear = {.out = logits,

@@ -131,8 +131,7 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
     const size_t attention = stack_attention_work(
         m, (struct nn_attention){.B = B, .Tq = T, .Tk = T, .dtype = m->dtypes.activation});
-    const size_t products =
-        products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
+    const size_t products = products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
 
     blk->in_copy = carve_act(&a->saved, m, rows * C);
     blk->mid = carve_act(&a->cheap, m, rows * C);

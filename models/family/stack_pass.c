@@ -151,12 +151,12 @@ static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_
 static int embed_scale(const struct pass *p, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     const struct model *m = p->m;
-    const struct nn_scale_add args = {
-        .out = p->mem.stream,
-        .x = p->mem.stream,
-        .nelem = (size_t)p->batch->B * (size_t)p->batch->T * (size_t)m->traits.dim,
-        .alpha = stack_embed_scale(m, m->dtypes.activation),
-        .dtype = m->dtypes.activation};
+    const struct nn_scale_add args = {.out = p->mem.stream,
+                                      .x = p->mem.stream,
+                                      .nelem = (size_t)p->batch->B * (size_t)p->batch->T *
+                                               (size_t)m->traits.dim,
+                                      .alpha = stack_embed_scale(m, m->dtypes.activation),
+                                      .dtype = m->dtypes.activation};
     return args.alpha == 1 ? FSDP_OK : m->nn->scale_add(lane, &args, err);
 }
 

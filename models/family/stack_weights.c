@@ -30,8 +30,7 @@ static int add(struct model *m, const char *stem, const char *suffix, int rows, 
                struct fsdp_init init)
 {
     struct stack_weight *w = &m->weight[m->nweights];
-    *w = (struct stack_weight){
-        .part = part_of(m, stem), .rows = rows, .cols = cols, .init = init};
+    *w = (struct stack_weight){.part = part_of(m, stem), .rows = rows, .cols = cols, .init = init};
     snprintf(w->name, sizeof w->name, "%s%s", stem, suffix);
     return m->nweights++;
 }

@@ -20,11 +20,11 @@ enum traits_qk_norm { TRAITS_QK_NONE, TRAITS_QK_HEAD, TRAITS_QK_WHOLE };
 /* Rotary positions: one kind, or one for layers that see all and one for layers with a window. */
 enum traits_rope_kind { TRAITS_ROPE_FULL, TRAITS_ROPE_SLIDING, TRAITS_NROPES };
 struct traits_rope {
-    int dim;                /* elements of a head that turn; 0: none of this kind */
-    double *inv_freq;       /* (dim / 2) */
-    double *long_inv_freq;  /* (dim / 2) for rows over long_over tokens; NULL: the same */
+    int dim;               /* elements of a head that turn; 0: none of this kind */
+    double *inv_freq;      /* (dim / 2) */
+    double *long_inv_freq; /* (dim / 2) for rows over long_over tokens; NULL: the same */
     int long_over;
-    double scale;           /* of cosines and sines */
+    double scale; /* of cosines and sines */
     /* Queries are multiplied by 1 + growth log(1 + floor(position / growth_span)). 0: are not */
     double growth;
     int growth_span;
@@ -40,25 +40,25 @@ struct traits {
     struct model_info info;
 
     enum traits_norm norm;
-    double norm_offset;      /* a norm multiplies by this plus its weight */
-    bool pre_norm;           /* norms of what attention and MLP read */
-    bool post_norm;          /* and of what they give */
-    bool parallel;           /* attention and MLP read the same, the layer's input */
+    double norm_offset; /* a norm multiplies by this plus its weight */
+    bool pre_norm;      /* norms of what attention and MLP read */
+    bool post_norm;     /* and of what they give */
+    bool parallel;      /* attention and MLP read the same, the layer's input */
     enum traits_qk_norm qk_norm;
     bool qkv_bias, o_bias, mlp_bias, sinks;
     enum nn_act act;
-    bool gated;              /* the MLP has a gate next to `up` */
-    bool tied;               /* the head's weight is the embedding's */
-    bool small_last;         /* matrices that end on the stream begin smaller, as GPT-2's */
+    bool gated;      /* the MLP has a gate next to `up` */
+    bool tied;       /* the head's weight is the embedding's */
+    bool small_last; /* matrices that end on the stream begin smaller, as GPT-2's */
 
-    int window;              /* tokens that a layer with TRAITS_SLIDING sees */
-    int window_every;        /* without layer_types each nth layer sees all; 0: every layer */
-    double attn_scale;       /* of scores; 0: 1 / sqrt(head_dim) */
+    int window;        /* tokens that a layer with TRAITS_SLIDING sees */
+    int window_every;  /* without layer_types each nth layer sees all; 0: every layer */
+    double attn_scale; /* of scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     double embed_scale, residual_scale, logit_scale;
     bool rounds_embed_scale; /* to the type of activations */
     struct traits_rope rope[TRAITS_NROPES];
-    uint8_t *layers;         /* [nlayers] */
+    uint8_t *layers; /* [nlayers] */
 };
 
 void traits_free(struct traits *t);
