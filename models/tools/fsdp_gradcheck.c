@@ -244,7 +244,8 @@ static int report_params(const struct session *s, double tolerance)
                                   : "");
         nfailed += !good;
     }
-    printf("%s: %d parameters, %d over %g\n", s->ops->family(s->model), nparams, nfailed, tolerance);
+    printf("%s: %d parameters, %d over %g\n", s->ops->family(s->model), nparams, nfailed,
+           tolerance);
     return nfailed;
 }
 

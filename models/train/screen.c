@@ -23,8 +23,9 @@ static void show_model(struct report *report, const struct train_parts *p,
     p->ops->info(p->model, &info);
     if (info.dropout > 0)
         snprintf(dropout, sizeof dropout, ", dropout %g", info.dropout);
-    report_fact(report, "model", "%s (%s), %s parameters%s", c->model.path, p->ops->family(p->model),
-                report_count(count, fsdp_param_nelem_total(p->tree)), dropout);
+    report_fact(report, "model", "%s (%s), %s parameters%s", c->model.path,
+                p->ops->family(p->model), report_count(count, fsdp_param_nelem_total(p->tree)),
+                dropout);
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);
     else

@@ -84,8 +84,8 @@ static const struct bad {
     {NULL, NULL, "\"rope_scaling\": \"linear\"", FSDP_EINVAL, "rope_scaling must be an object"},
     {NULL, NULL, "\"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}", FSDP_EUNSUPPORTED,
      "rope_scaling.rope_type is 'mrope' (supported: default, linear, dynamic, llama3, yarn"},
-    {NULL, NULL, "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2]}", FSDP_EINVAL,
-     "rope_scaling.short_factor must be a list of 8 values"},
+    {NULL, NULL, "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 2]}",
+     FSDP_EINVAL, "rope_scaling.short_factor must be a list of 8 values"},
     {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\"}", FSDP_EINVAL,
      "rope_scaling.factor is missing"},
     {NULL, NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0.5}", FSDP_EINVAL,
@@ -101,7 +101,8 @@ static const struct bad {
      "attn_logit_softcapping is not known for model_type llama"},
     {NULL, NULL, "\"layer_scale\": 2", FSDP_EUNSUPPORTED, "layer_scale is not known"},
     {"model_type", "\"deepseek_v3\"", NULL, FSDP_EUNSUPPORTED, "multi-head latent attention"},
-    {"model_type", "\"fancy\"", NULL, FSDP_EUNSUPPORTED, "(known: gemma, gemma2, gemma3_text, gpt2"},
+    {"model_type", "\"fancy\"", NULL, FSDP_EUNSUPPORTED,
+     "(known: gemma, gemma2, gemma3_text, gpt2"},
 };
 
 static void test_bad(void)
@@ -315,7 +316,7 @@ static void test_gpt2_bad(void)
         {"n_head", "0", FSDP_EINVAL, "n_head is 0"},
         {"n_inner", "0", FSDP_EINVAL, "n_inner is 0"},
         {"attn_pdrop", "2", FSDP_EINVAL, "attn_pdrop is 2"},
-        {"activation_function", "\"gelu\"", FSDP_EUNSUPPORTED, "'gelu'; supported are gelu_new"},
+        {"activation_function", "\"tanh\"", FSDP_EUNSUPPORTED, "'tanh'; supported are silu"},
         {"scale_attn_weights", "false", FSDP_EUNSUPPORTED, "only true is supported"},
         {"scale_attn_by_inverse_layer_idx", "true", FSDP_EUNSUPPORTED, "only false"},
         {"add_cross_attention", "true", FSDP_EUNSUPPORTED, "only false"},

@@ -178,8 +178,8 @@ static void test_logits(const char *config)
         double d = fabs((double)logits[0][i] - (double)logits[1][i]);
         worst = d <= worst ? worst : isfinite(d) ? d : 1e30;
     }
-    ok(rc == FSDP_OK && worst < 1e-4, "%s: logits of %d tokens, within %.1e%s%s", cpu.ops->family(cpu.model),
-       LONG, worst, rc ? ": " : "", rc ? err.text : "");
+    ok(rc == FSDP_OK && worst < 1e-4, "%s: logits of %d tokens, within %.1e%s%s",
+       cpu.ops->family(cpu.model), LONG, worst, rc ? ": " : "", rc ? err.text : "");
     destroy(&cpu);
     destroy(&cuda);
     remove("long-config.json");
