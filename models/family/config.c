@@ -55,8 +55,7 @@ static int read_sizes(struct traits *t, const struct family_keys *k, const struc
     return hf_int(hf, k->max_seq_len, !t->max_seq_len, 1, TRAITS_MAX_SEQ, &t->max_seq_len, err);
 }
 
-/* ---- what most families have ------------------------------------------------------------------
- */
+/* ---- what most families have ----------------------------------------------------------------- */
 
 static int read_act(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
                     struct fsdp_err *err)
@@ -339,8 +338,7 @@ int family_gpt2_flags(struct traits *t, const struct hf_config *hf, struct fsdp_
     return FSDP_OK;
 }
 
-/* ---- keys that nobody read --------------------------------------------------------------------
- */
+/* ---- keys that nobody read ------------------------------------------------------------------- */
 
 int family_refuse_unknown(const struct family *family, const struct hf_config *hf,
                           struct fsdp_err *err)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stack.h"
+#include "family.h"
 
 /* ---- names of weights ------------------------------------------------------------------------ */
 
@@ -324,39 +324,4 @@ int family_of(const struct family **out, const struct hf_config *hf, struct fsdp
             return FSDP_OK;
         }
     return refuse_type(hf, type, err);
-}
-
-const struct model_ops model_decoder_ops = {
-    .family = stack_family,
-    .wrap_classes = stack_wrap_classes,
-    .create = stack_create,
-    .destroy = stack_destroy,
-    .set_device = stack_set_device,
-    .set_dtypes = stack_set_dtypes,
-    .describe = stack_describe,
-    .set_dropout = stack_set_dropout,
-    .vocab_size = stack_vocab_size,
-    .max_seq_len = stack_max_seq_len,
-    .run = stack_run,
-    .logits = stack_logits,
-    .flops_per_token = stack_flops_per_token,
-    .info = stack_info,
-    .decoder_create = stack_decoder_create,
-    .decoder_destroy = stack_decoder_destroy,
-    .decoder_nbytes = stack_decoder_nbytes,
-    .decoder_truncate = stack_decoder_truncate,
-    .decode = stack_decode,
-    .decode_each = stack_decode_each,
-};
-
-int model_find(const struct model_ops **out, const char *config_json_path, struct fsdp_err *err)
-{
-    const struct family *family;
-    struct hf_config *hf;
-
-    FSDP_TRY(hf_config_open(&hf, config_json_path, err));
-    const int rc = family_of(&family, hf, err);
-    hf_config_close(hf);
-    *out = rc ? NULL : &model_decoder_ops;
-    return rc;
 }

@@ -39,7 +39,7 @@ int hf_floats(const struct hf_config *config, const char *key, double least, dou
 int hf_text_at(const struct hf_config *config, const char *key, int i, int count, const char **out,
                struct fsdp_err *err);
 /* A key of the file's own level that no function above was asked for and that has a value other
- * than null, false, 0, "", [] and {}; *place goes on from 0. NULL: there is none left. */
+ * than null, false, 0, "", [] and {}; *place is 0 at first. NULL: there is none left. */
 const char *hf_next_unread(const struct hf_config *config, size_t *place);
 /* *present: is the key there? It must then be an object. */
 int hf_object(const struct hf_config *config, const char *key, bool *present, struct fsdp_err *err);

@@ -69,23 +69,27 @@ int stack_create(struct model **out, const char *config_json_path, struct fsdp_e
 
 /* ---- describe ------------------------------------------------------------------------------- */
 
-static int add_weight(struct fsdp_module_tree *tree, int module, const char *name, int rows,
-                      int cols, struct fsdp_init init, int *out, struct fsdp_err *err)
+struct values {
+    int rows, cols; /* cols 0: a vector */
+    struct fsdp_init init;
+};
+
+static int add_weight(struct fsdp_module_tree *tree, int module, const char *name,
+                      struct values values, int *out, struct fsdp_err *err)
 {
-    const uint64_t shape[2] = {(uint64_t)rows, (uint64_t)cols};
+    const uint64_t shape[2] = {(uint64_t)values.rows, (uint64_t)values.cols};
     const struct fsdp_param_desc desc = {
-        .name = name, .ndim = cols ? 2 : 1, .shape = shape, .init = init};
+        .name = name, .ndim = values.cols ? 2 : 1, .shape = shape, .init = values.init};
     return fsdp_module_add_param(tree, module, &desc, out, err);
 }
 
-/* The weight of the module whose name `stem` is. */
+/* The weight whose name is `stem` and `suffix`. */
 static int add_named(struct fsdp_module_tree *tree, int module, const char *stem,
-                     const char *suffix, int rows, int cols, struct fsdp_init init, int *out,
-                     struct fsdp_err *err)
+                     const char *suffix, struct values values, int *out, struct fsdp_err *err)
 {
     char name[128];
     snprintf(name, sizeof name, "%s%s", stem, suffix);
-    return add_weight(tree, module, name, rows, cols, init, out, err);
+    return add_weight(tree, module, name, values, out, err);
 }
 
 static struct fsdp_init normal(const struct model *m)
@@ -100,12 +104,12 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
 
     FSDP_TRY(
         fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed, err));
-    FSDP_TRY(add_named(tree, m->embed, names->embed, ".weight", t->vocab, t->dim, normal(m),
-                       &m->embed_param, err));
+    FSDP_TRY(add_named(tree, m->embed, names->embed, ".weight",
+                       (struct values){t->vocab, t->dim, normal(m)}, &m->embed_param, err));
     if (!names->positions)
         return FSDP_OK;
-    return add_named(tree, m->embed, names->positions, ".weight", t->max_seq_len, t->dim, normal(m),
-                     &m->position_param, err);
+    return add_named(tree, m->embed, names->positions, ".weight",
+                     (struct values){t->max_seq_len, t->dim, normal(m)}, &m->position_param, err);
 }
 
 static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
@@ -130,7 +134,7 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
     for (int w = 0; w < m->nweights; w++) {
         const struct stack_weight *x = &m->weight[w];
         snprintf(name, sizeof name, "%s.%d%s", names->layers, layer, x->name);
-        FSDP_TRY(add_weight(tree, module[x->part], name, x->rows, x->cols, x->init,
+        FSDP_TRY(add_weight(tree, module[x->part], name, (struct values){x->rows, x->cols, x->init},
                             &m->layer_param[layer * m->nweights + w], err));
     }
     return FSDP_OK;
@@ -146,17 +150,19 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
 
     FSDP_TRY(
         fsdp_module_add(tree, m->root, names->head, m->family->class_name.head, &m->head, err));
-    FSDP_TRY(add_named(tree, m->head, names->norm, ".weight", t->dim, 0,
-                       t->norm_offset == 1 ? zeros : ones, &m->norm_param, err));
+    FSDP_TRY(add_named(tree, m->head, names->norm, ".weight",
+                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones},
+                       &m->norm_param, err));
     if (t->norm == TRAITS_LAYER)
-        FSDP_TRY(add_named(tree, m->head, names->norm, ".bias", t->dim, 0, zeros,
+        FSDP_TRY(add_named(tree, m->head, names->norm, ".bias", (struct values){t->dim, 0, zeros},
                            &m->norm_bias_param, err));
     snprintf(head, sizeof head, "%s.weight", names->head);
     if (t->tied) {
         m->head_param = m->embed_param;
         FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, head, err));
     } else {
-        FSDP_TRY(add_weight(tree, m->head, head, t->vocab, t->dim, normal(m), &m->head_param, err));
+        FSDP_TRY(add_weight(tree, m->head, head, (struct values){t->vocab, t->dim, normal(m)},
+                            &m->head_param, err));
     }
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
 }
@@ -302,8 +308,7 @@ struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack
                             batch->first_row};
 }
 
-/* ---- the ends of a pass -----------------------------------------------------------------------
- */
+/* ---- the ends of a pass ---------------------------------------------------------------------- */
 
 static float rounded(float x, enum fsdp_dtype dtype)
 {
@@ -329,8 +334,7 @@ int stack_last_step(const struct model *m, struct fsdp_lane *lane, float *logits
     return t->logit_scale == 1 && t->logit_softcap == 0 ? FSDP_OK : m->nn->logits(lane, &args, err);
 }
 
-/* ---- tables of positions ----------------------------------------------------------------------
- */
+/* ---- tables of positions --------------------------------------------------------------------- */
 
 int stack_tables_fill(const struct stack_tables *tables, const struct model *m, int T,
                       struct fsdp_lane *lane, struct fsdp_err *err)
