@@ -348,8 +348,10 @@ int family_refuse_unknown(const struct family *family, const struct hf_config *h
         "norm", "bias",       "activation", "_act",        "attn",     "attention", "mlp",
         "ffn",  "expert",     "router",     "moe",         "residual", "alibi",     "sparse",
         "conv", "mamba",      "ssm",        "temperature", "parallel", "sink",      "lora"};
-    static const char *const harmless[] = {"attn_implementation", "output_attentions",
-                                           "reorder_and_upcast_attn", "summary_activation"};
+    /* In published files, and read by no implementation of the family. */
+    static const char *const harmless[] = {
+        "attn_implementation", "output_attentions", "reorder_and_upcast_attn", "summary_activation",
+        "hidden_act",          "max_window_layers", "sliding_window_size",     "full_attn_mod"};
     size_t place = 0;
     const char *key;
 

@@ -332,6 +332,102 @@ static void test_gpt2_bad(void)
     }
 }
 
+/* The keys of published files, with small sizes. */
+#define SIZES                                                                                      \
+    "\"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 176, "                       \
+    "\"num_hidden_layers\": 4, "                                                                   \
+    "\"num_attention_heads\": 4, \"max_position_embeddings\": 4096, \"initializer_range\": 0.02, " \
+    "\"use_cache\": true, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.45.0\", "
+
+static const struct published {
+    const char *name, *text;
+    int nsliding, nrotary; /* layers */
+    bool tied;
+} published[] = {
+    {"Qwen 2.5",
+     "{\"model_type\": \"qwen2\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, \"sliding_window\": 512,"
+     " \"max_window_layers\": 2, \"use_mrope\": false, \"use_sliding_window\": false,"
+     " \"tie_word_embeddings\": false, \"attention_dropout\": 0.0}",
+     0, 4, false},
+    {"Mistral 7B",
+     "{\"model_type\": \"mistral\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"sliding_window\": null}",
+     0, 4, false},
+    {"Phi 4 mini",
+     "{\"model_type\": \"phi3\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"auto_map\": {\"AutoConfig\": \"x\"}, \"embd_pdrop\": 0.0,"
+     " \"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false,"
+     " \"mlp_bias\": false, \"original_max_position_embeddings\": 2048,"
+     " \"partial_rotary_factor\": 0.75, \"resid_pdrop\": 0.0, \"rms_norm_eps\": 1e-05,"
+     " \"rope_scaling\": {\"type\": \"longrope\", \"long_factor\": [1, 2, 3, 4, 5, 6],"
+     " \"short_factor\": [1, 1, 1, 1, 1, 1]}, \"rope_theta\": 10000.0, \"sliding_window\": 1024,"
+     " \"tie_word_embeddings\": true}",
+     4, 4, true},
+    {"Gemma 2",
+     "{\"model_type\": \"gemma2\", " SIZES "\"num_key_value_heads\": 2, \"head_dim\": 16,"
+     " \"hidden_act\": \"gelu_pytorch_tanh\", \"hidden_activation\": \"gelu_pytorch_tanh\","
+     " \"attn_logit_softcapping\": 50.0, \"final_logit_softcapping\": 30.0,"
+     " \"cache_implementation\": \"hybrid\", \"query_pre_attn_scalar\": 16, \"rms_norm_eps\": "
+     "1e-06,"
+     " \"rope_theta\": 10000.0, \"sliding_window\": 1024, \"sliding_window_size\": 1024}",
+     2, 4, true},
+    {"Gemma 3 1B",
+     "{\"model_type\": \"gemma3_text\", " SIZES "\"num_key_value_heads\": 1, \"head_dim\": 16,"
+     " \"hidden_activation\": \"gelu_pytorch_tanh\", \"attn_logit_softcapping\": null,"
+     " \"final_logit_softcapping\": null, \"query_pre_attn_scalar\": 16, \"rms_norm_eps\": 1e-06,"
+     " \"rope_local_base_freq\": 10000, \"rope_scaling\": null, \"rope_theta\": 1000000,"
+     " \"sliding_window\": 512, \"sliding_window_pattern\": 4}",
+     3, 4, true},
+    {"SmolLM3",
+     "{\"model_type\": \"smollm3\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"mlp_bias\": false, \"max_window_layers\": 28,"
+     " \"no_rope_layer_interval\": 4, \"no_rope_layers\": [1, 1, 1, 0], \"pretraining_tp\": 2,"
+     " \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\","
+     " \"full_attention\"], \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 5e6,"
+     " \"sliding_window\": null, \"use_sliding_window\": false}",
+     0, 3, true},
+    {"Pythia",
+     "{\"model_type\": \"gpt_neox\", " SIZES "\"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-05,"
+     " \"rotary_emb_base\": 10000, \"rotary_pct\": 0.25, \"use_parallel_residual\": true,"
+     " \"tie_word_embeddings\": false}",
+     0, 4, false},
+    {"Granite 3",
+     "{\"model_type\": \"granite\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"attention_multiplier\": 0.0078125, \"mlp_bias\": false,"
+     " \"embedding_multiplier\": 12.0, \"logits_scaling\": 16.0, \"residual_multiplier\": 0.22,"
+     " \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"rope_theta\": 10000.0,"
+     " \"tie_word_embeddings\": true}",
+     0, 4, true},
+    {"OLMo 2",
+     "{\"model_type\": \"olmo2\", " SIZES "\"num_key_value_heads\": 4, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null,"
+     " \"rope_theta\": 500000, \"tie_word_embeddings\": false}",
+     0, 4, false},
+};
+
+static void test_published(void)
+{
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+        const struct published *p = &published[i];
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct model *m;
+        int nsliding = 0, nrotary = 0;
+
+        write_text(p->text);
+        if (!ok(open_config(&m, &err) == FSDP_OK, "the keys of %s are read %s", p->name, err.text))
+            continue;
+        for (int layer = 0; layer < m->traits.nlayers; layer++) {
+            nsliding += (m->traits.layers[layer] & TRAITS_SLIDING) != 0;
+            nrotary += (m->traits.layers[layer] & TRAITS_ROTARY) != 0;
+        }
+        ok(nsliding == p->nsliding && nrotary == p->nrotary && m->traits.tied == p->tied,
+           "%s: %d layers with a window, %d with rotary positions, %s", p->name, nsliding, nrotary,
+           m->traits.tied ? "tied" : "not tied");
+        model_decoder_ops.destroy(m);
+    }
+}
+
 int main(void)
 {
     int fd = mkstemp(path);
@@ -346,6 +442,7 @@ int main(void)
     test_bad_files();
     test_gpt2_values();
     test_gpt2_bad();
+    test_published();
     unlink(path);
     return tap_done();
 }
