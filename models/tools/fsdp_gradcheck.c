@@ -80,7 +80,7 @@ static const struct fsdp_cli_program program = {
     .purpose =
         "Compares the backward pass of a model with central finite differences of its loss, on "
         "random weights and tokens, and prints the largest relative difference of each parameter. "
-        "A small model (some 10,000 weights) is enough. Known families (model_type): gpt2, llama.",
+        "A small model (some 10,000 weights) is enough.",
     .groups = groups,
     .examples = "fsdp-gradcheck --model config.json\n"
                 "fsdp-gradcheck --model tiny --seq-len 16 --documents 3 --mask\n"

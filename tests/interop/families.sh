@@ -57,6 +57,10 @@ for family in $families; do
     mkdir -p $family.one
     fsdp-generate --model $family --tokens $tokens --logits >$family.one/logits 2>log
     ok $? "$family: logits"
+    most=24
+    [ $family = phi3 ] && most=2
+    fsdp-generate --model $family --tokens $tokens --greedy --ignore-eos --max-tokens $most >$family.one/tokens 2>log
+    ok $? "$family: tokens"
 done
 run one 1
 check one
