@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "impl.h"
@@ -140,8 +141,9 @@ static int check_counts(const struct launch_args *args, struct boot *boot)
 /* A program without the -- before it. */
 static bool is_program(const char *path)
 {
+    struct stat st;
     char head[4] = "";
-    FILE *in = fopen(path, "rb");
+    FILE *in = !stat(path, &st) && S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
     const size_t n = in ? fread(head, 1, sizeof head, in) : 0;
 
     if (in)
