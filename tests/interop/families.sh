@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every decoder family against transformers and torch: tiny models with odd sizes and all traits of the family; logits,
 # gradients, ten steps of AdamW and the merged folder, on one rank, on three, and as 2 x 2 ranks of HYBRID_SHARD.
-# Packing, bf16 and activation checkpointing have their own runs on two ranks. FAMILIES="qwen3 phi3" chooses some.
+# Packed documents, bf16 and activation checkpointing have runs of two ranks. FAMILIES="qwen3 phi3" chooses some.
 # run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
@@ -68,6 +68,28 @@ run three 3
 check three
 run hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
 check hybrid
+# Losses alone.
+losses() {
+    local name=$1 ranks=$2 family out
+    shift 2
+    for family in $families; do
+        out=$family.$name
+        mkdir -p $out
+        cat >$out/run.yaml <<END
+model: {path: $family}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 10, global_batch_size: 4, micro_batch_size: 1}
+optim: {lr: 1.0e-3, betas: [0.9, 0.95], schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+log: {metrics: $out/metrics.jsonl}
+END
+        fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1
+        ok $? "$family: $name"
+    done
+}
+losses packed 2 data.path=documents.jsonl data.format=jsonl data.layout=rows data.seq_len=16
+check packed
+losses bf16 2 fsdp.param_dtype=bfloat16
+check bf16
 run checkpointing 2 fsdp.activation_checkpointing=full
 check checkpointing
 run selective 2 fsdp.activation_checkpointing=selective

@@ -143,8 +143,8 @@ ok "$([ $? = 0 ] && holds log step-00000012 && [ ! -s err ]; echo $?)" "ckpt-inf
 ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "ckpt-verify"
 "$BIN/ckpt-cp" ck copy >log 2>err
 ok "$([ $? = 0 ] && [ -e copy/manifest.json ] && [ ! -e copy/status.json ]; echo $?)" "ckpt-cp copies the newest checkpoint, not the status"
-cp ck/status.json ck/status.json.tmp.0123456789abcdef
-touch -d '2 hours ago' ck/status.json.tmp.0123456789abcdef ck/status.json
+cp ck/status.json ck/status.json.tmp.b8d259d9279d7961
+touch -d '2 hours ago' ck/status.json.tmp.b8d259d9279d7961 ck/status.json
 "$BIN/ckpt-info" --gc ck >log 2>err
 ok "$([ $? = 0 ] && [ "$(ls ck | tr '\n' ' ')" = "status.json step-00000010 step-00000012 " ]; echo $?)" "ckpt-info --gc removes a killed writer's file, and not the status"
 
