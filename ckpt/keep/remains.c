@@ -43,7 +43,8 @@ static int tell_leftover(const struct walk *w, const char *folder, const char *e
     if (path && at)
         rc = ckpt_tree_list(&tree, w->ops, path, NULL, NULL, w->nfs_age_s, &why);
     bool gone = rc == FSDP_ENOTFOUND; /* somebody else removed it */
-    if (rc == FSDP_OK && tree.kind == CKPT_STORE_FILE && tree.nforeign)
+    if (rc == FSDP_OK && ckpt_store_can_rename(w->ops) && tree.kind == CKPT_STORE_FILE &&
+        tree.nforeign)
         gone = true; /* a file of the user's, which only has such a name */
     rc = gone ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     remains.tree = &tree;
