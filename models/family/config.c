@@ -68,6 +68,9 @@ static int read_act(struct traits *t, const struct family_keys *k, const struct 
                 {"gelu", NN_GELU},
                 {"gelu_new", NN_GELU_TANH},
                 {"gelu_pytorch_tanh", NN_GELU_TANH},
+                {"gelu_fast", NN_GELU_TANH},
+                {"gelu_accurate", NN_GELU_TANH},
+                {"gelu_python", NN_GELU},
                 {"relu", NN_RELU}};
     enum { NACTS = sizeof acts / sizeof acts[0] };
     const char *name = NULL;
@@ -168,7 +171,7 @@ static int read_window(struct traits *t, const struct hf_config *hf, struct fsdp
 {
     if (hf_is_null(hf, "sliding_window"))
         t->window = 0;
-    return hf_int(hf, "sliding_window", false, 0, TRAITS_MAX_SEQ, &t->window, err);
+    return hf_int(hf, "sliding_window", false, 1, TRAITS_MAX_SEQ, &t->window, err);
 }
 
 static void set_sliding(struct traits *t, int layer, bool sliding)
@@ -199,12 +202,19 @@ static int read_layer_type(bool *sliding, int layer, const struct traits *t,
     return FSDP_OK;
 }
 
+/* Gemma 3's, before layer_types. */
+int family_window_pattern(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    FSDP_TRY(
+        hf_int(hf, "sliding_window_pattern", false, 1, TRAITS_MAX_LAYERS, &t->window_every, err));
+    return family_layer_types(t, hf, err);
+}
+
 int family_layer_types(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
 {
     int every = t->window_every;
 
     FSDP_TRY(read_window(t, hf, err));
-    FSDP_TRY(hf_int(hf, "sliding_window_pattern", false, 1, TRAITS_MAX_LAYERS, &every, err));
     for (int i = 0; i < t->nlayers; i++) {
         bool sliding = every > 0 && (i + 1) % every;
         FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
@@ -354,6 +364,12 @@ int family_refuse_unknown(const struct family *family, const struct hf_config *h
         "hidden_act",          "max_window_layers", "sliding_window_size",     "full_attn_mod"};
     size_t place = 0;
     const char *key;
+    bool causal = true;
+
+    FSDP_TRY(hf_bool(hf, "is_causal", &causal, err));
+    if (!causal)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "is_causal",
+                         "is false; only causal attention is supported");
 
     while ((key = hf_next_unread(hf, &place))) {
         bool known = false, doubtful = false;

@@ -16,6 +16,7 @@ struct source {
     const struct hf_config *hf;
     const struct traits *t;
     const char *section;
+    bool own_longrope; /* Phi 3: "yarn" is an old name of longrope */
 };
 
 static int read_key(const struct source *s, const char *name, bool required, double least,
@@ -30,8 +31,8 @@ static int read_key(const struct source *s, const char *name, bool required, dou
 static int read_trained(const struct source *s, double *out, struct fsdp_err *err)
 {
     *out = s->t->max_seq_len;
-    FSDP_TRY(read_key(s, "original_max_position_embeddings", false, 1, TRAITS_MAX_SEQ, out, err));
-    return hf_float(s->hf, "original_max_position_embeddings", false, 1, TRAITS_MAX_SEQ, out, err);
+    FSDP_TRY(read_key(s, "original_max_position_embeddings", false, 2, TRAITS_MAX_SEQ, out, err));
+    return hf_float(s->hf, "original_max_position_embeddings", false, 2, TRAITS_MAX_SEQ, out, err);
 }
 
 static int scale_linear(struct traits_rope *r, const struct source *s, double theta,
@@ -137,16 +138,18 @@ static int scale_longrope(struct traits_rope *r, const struct source *s, double 
                           struct fsdp_err *err)
 {
     const int half = r->dim / 2;
-    double factor = 0, trained, shorts[2048], longs[2048];
+    double factor = 0, trained, shorts[2048] = {0}, longs[2048] = {0};
     char key[96];
 
     (void)theta;
     FSDP_TRY(read_trained(s, &trained, err));
-    for (int i = 0; i < half; i++)
-        shorts[i] = longs[i] = 1;
     snprintf(key, sizeof key, "%s.short_factor", s->section);
+    if (!hf_has(s->hf, key))
+        return hf_refuse(s->hf, FSDP_EINVAL, err, key, "is missing");
     FSDP_TRY(hf_floats(s->hf, key, 1e-6, 1e9, shorts, half, err));
     snprintf(key, sizeof key, "%s.long_factor", s->section);
+    if (!hf_has(s->hf, key))
+        return hf_refuse(s->hf, FSDP_EINVAL, err, key, "is missing");
     FSDP_TRY(hf_floats(s->hf, key, 1e-6, 1e9, longs, half, err));
     FSDP_TRY(read_key(s, "factor", false, 1, 1e6, &factor, err));
     if (factor == 0)
@@ -183,6 +186,8 @@ static int apply_scaling(struct traits_rope *r, const struct source *s, double t
     FSDP_TRY(hf_text(s->hf, key, false, &type, err));
     snprintf(key, sizeof key, "%s.rope_type", s->section);
     FSDP_TRY(hf_text(s->hf, key, false, &type, err));
+    if (s->own_longrope && !strcmp(type, "yarn"))
+        type = "longrope";
     for (int i = 0; i < NSCALINGS; i++)
         if (!strcmp(type, scalings[i].type))
             return scalings[i].scale ? scalings[i].scale(r, s, theta, err) : FSDP_OK;
@@ -207,12 +212,22 @@ static int read_dim(struct traits_rope *r, const struct source *s, const struct 
     const int D = s->t->head_dim;
     double fraction = family->rotary_fraction > 0 ? family->rotary_fraction : 1;
 
-    FSDP_TRY(hf_float(s->hf, "rotary_pct", false, 0, 1, &fraction, err));
-    FSDP_TRY(hf_float(s->hf, "partial_rotary_factor", false, 0, 1, &fraction, err));
+    if (family->partial_rotary) {
+        FSDP_TRY(hf_float(s->hf, "partial_rotary_factor", false, 0, 1, &fraction, err));
+        if (family->rotary_fraction > 0) /* the older key of GPT-NeoX wins */
+            FSDP_TRY(hf_float(s->hf, "rotary_pct", false, 0, 1, &fraction, err));
+    }
     FSDP_TRY(read_key(s, "partial_rotary_factor", false, 0, 1, &fraction, err));
+    if (fraction != 1 && !family->partial_rotary)
+        return hf_refuse(s->hf, FSDP_EUNSUPPORTED, err, s->section,
+                         "has partial_rotary_factor %g; all of a head turns in model_type %s",
+                         fraction, family->type);
     r->dim = (int)(D * fraction);
     if (r->dim < 2 || r->dim % 2)
-        return hf_refuse(s->hf, FSDP_EINVAL, err, family->keys->head_dim ? "head_dim" : s->section,
+        return hf_refuse(s->hf, FSDP_EINVAL, err,
+                         fraction != 1            ? "partial_rotary_factor"
+                         : family->keys->head_dim ? "head_dim"
+                                                  : family->keys->dim,
                          "gives %d elements of a head that turn, which must be even and positive",
                          r->dim);
     return FSDP_OK;
@@ -246,10 +261,15 @@ int family_read_rope(struct traits *t, const struct family *family, const struct
                                     "rope_parameters.sliding_attention"};
     const bool nested = family->rope_by_layer && new;
     double full = family->rope_theta > 0 ? family->rope_theta : 10000, sliding;
-    struct source s = {hf, t, new ? "rope_parameters" : "rope_scaling"};
+    struct source s = {hf, t, new ? "rope_parameters" : "rope_scaling",
+                       !strcmp(family->type, "phi3")};
 
     FSDP_TRY(hf_float(hf, "rope_theta", false, 1, 1e12, &full, err));
-    FSDP_TRY(hf_float(hf, "rotary_emb_base", false, 1, 1e12, &full, err));
+    if (family->rotary_fraction > 0)
+        FSDP_TRY(hf_float(hf, "rotary_emb_base", false, 1, 1e12, &full, err));
+    if (new && !family->rope_by_layer && (hf_has(hf, by_layer[0]) || hf_has(hf, by_layer[1])))
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "rope_parameters",
+                         "has sections by layer, which model_type %s does not take", family->type);
     if (nested)
         s.section = by_layer[0];
     FSDP_TRY(read_rope(&t->rope[TRAITS_ROPE_FULL], &s, family, full, err));

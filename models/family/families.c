@@ -83,8 +83,8 @@ static const struct traits_names gpt_neox_names = {
 
 static const struct family_keys llama_keys = {LLAMA_KEYS, .act = "hidden_act"};
 static const struct family_keys gemma2_keys = {LLAMA_KEYS, .act = "hidden_activation"};
-static const struct family_keys phi3_keys = {
-    LLAMA_KEYS, .act = "hidden_act", .embed_drop = "embd_pdrop", .resid_drop = "resid_pdrop"};
+static const struct family_keys phi3_keys = {LLAMA_KEYS, .act = "hidden_act",
+                                             .resid_drop = "resid_pdrop"};
 
 static const struct family_keys gpt2_keys = {.dim = "n_embd",
                                              .ffn = "n_inner",
@@ -138,7 +138,8 @@ static const struct family families[] = {
      .keys = &gemma2_keys,
      .traits = {GEMMA, .post_norm = true, .max_seq_len = 131072, .window = 4096, .window_every = 6,
                 .attn_scale = 1.0 / 16, .qk_norm = TRAITS_QK_HEAD},
-     .read = {family_attention_bias, family_gemma_scales, family_logit_softcap, family_layer_types},
+     .read = {family_attention_bias, family_gemma_scales, family_logit_softcap,
+              family_window_pattern},
      .rope_theta = 1e6,
      .sliding_rope_theta = 1e4,
      .sliding_rope_key = "rope_local_base_freq",
@@ -178,6 +179,7 @@ static const struct family families[] = {
                 .max_seq_len = 2048},
      .read = {family_attention_bias, family_parallel_residual},
      .rotary_fraction = 0.25,
+     .partial_rotary = true,
      .drops_stream = true},
     {.type = "granite",
      CLASSES("Granite", "DecoderLayer"),
@@ -242,6 +244,7 @@ static const struct family families[] = {
      .keys = &phi3_keys,
      .traits = {SWIGLU, .norm_eps = 1e-5, .max_seq_len = 4096},
      .read = {family_window},
+     .partial_rotary = true,
      .drops_stream = true},
     {.type = "qwen2",
      CLASSES("Qwen2", "DecoderLayer"),

@@ -30,6 +30,7 @@ struct family {
     double rope_theta, sliding_rope_theta;
     const char *sliding_rope_key; /* its key, before transformers 5 */
     double rotary_fraction;       /* of a head, where config.json does not say; 0: 1 */
+    bool partial_rotary;          /* config.json may say how much of a head turns */
     bool rope_by_layer;           /* layers with a window have another base */
     bool no_rope;                 /* learned positions, or none */
     bool drops_stream; /* has dropout after the embedding and each branch, not in attention alone */
@@ -55,7 +56,8 @@ int family_refuse_unknown(const struct family *family, const struct hf_config *h
 /* Readers. */
 family_reader family_attention_bias, family_mlp_bias; /* attention_bias, mlp_bias */
 family_reader family_window;                          /* sliding_window, in every layer */
-family_reader family_layer_types; /* sliding_window, in the layers that layer_types names */
+family_reader family_layer_types;    /* sliding_window, in the layers that layer_types names */
+family_reader family_window_pattern; /* the same, or by sliding_window_pattern */
 family_reader family_qwen_window, family_smollm3_layers, family_parallel_residual,
     family_multipliers, family_softcaps, family_logit_softcap, family_gemma_scales,
     family_gemma_act, family_gpt2_flags;
