@@ -111,6 +111,9 @@ static int scale_yarn(struct traits_rope *r, const struct source *s, double thet
     bool truncate = true;
     char key[96];
 
+    if (theta <= 1)
+        return hf_refuse(s->hf, FSDP_EINVAL, err, "rope_theta", "is %g; yarn needs one above 1",
+                         theta);
     FSDP_TRY(read_trained(s, &trained, err));
     FSDP_TRY(read_key(s, "factor", false, 1, 1e6, &factor, err));
     FSDP_TRY(read_key(s, "beta_fast", false, 1e-3, 1e6, &fast, err));

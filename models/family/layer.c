@@ -47,70 +47,85 @@ static float pair_beta(const struct stack_param *w, const struct stack_param *b)
     return w->dw || !b ? w->dw_beta : b->dw_beta;
 }
 
-static struct nn_linear linear_of(const struct stack_block *blk, const struct matrix *x)
+/* What a product reads and writes, as nn_linear and nn_affine name it. */
+struct operands {
+    void *out, *db;
+    const void *x, *w, *b, *dy;
+    float beta;
+};
+enum direction { FORWARD, TO_INPUT, TO_WEIGHT };
+
+static int run_linear(const struct model *m, const struct stack_block *blk,
+                      const struct matrix *matrix, const struct operands *o, enum direction way,
+                      struct fsdp_err *err)
 {
-    return (struct nn_linear){.work = blk->work,
-                              .rows = rows_of(blk),
-                              .nin = x->place.nin,
-                              .nout = x->place.nout,
-                              .dtype = blk->dtype,
-                              .y_dtype = blk->dtype,
-                              .w_dtype = x->w->w_dtype,
-                              .dw_dtype = x->w->dw_dtype};
+    int (*const run[])(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *) = {
+        m->nn->linear_forward, m->nn->linear_backward_input, m->nn->linear_backward_weight};
+    const struct nn_linear args = {.out = o->out,
+                                   .db = o->db,
+                                   .b = o->b,
+                                   .x = o->x,
+                                   .w = o->w,
+                                   .dy = o->dy,
+                                   .work = blk->work,
+                                   .rows = rows_of(blk),
+                                   .nin = matrix->place.nin,
+                                   .nout = matrix->place.nout,
+                                   .beta = o->beta,
+                                   .dtype = blk->dtype,
+                                   .y_dtype = blk->dtype,
+                                   .w_dtype = matrix->w->w_dtype,
+                                   .dw_dtype = matrix->w->dw_dtype};
+    return run[way](blk->lane, &args, err);
 }
 
-static struct nn_affine affine_of(const struct stack_block *blk, const struct matrix *x)
+static int run_affine(const struct model *m, const struct stack_block *blk,
+                      const struct matrix *matrix, const struct operands *o, enum direction way,
+                      struct fsdp_err *err)
 {
-    return (struct nn_affine){.work = blk->work,
-                              .rows = rows_of(blk),
-                              .nin = x->place.nin,
-                              .nout = x->place.nout,
-                              .ldw = x->ldw,
-                              .dtype = blk->dtype,
-                              .w_dtype = x->w->w_dtype,
-                              .dw_dtype = x->w->dw_dtype};
+    int (*const run[])(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *) = {
+        m->nn->affine_forward, m->nn->affine_backward_input, m->nn->affine_backward_weight};
+    const struct nn_affine args = {.out = o->out,
+                                   .db = o->db,
+                                   .b = o->b,
+                                   .x = o->x,
+                                   .w = o->w,
+                                   .dy = o->dy,
+                                   .work = blk->work,
+                                   .rows = rows_of(blk),
+                                   .nin = matrix->place.nin,
+                                   .nout = matrix->place.nout,
+                                   .ldw = matrix->ldw,
+                                   .beta = o->beta,
+                                   .dtype = blk->dtype,
+                                   .w_dtype = matrix->w->w_dtype,
+                                   .dw_dtype = matrix->w->dw_dtype};
+    return run[way](blk->lane, &args, err);
+}
+
+static int run_product(const struct model *m, const struct stack_block *blk,
+                       const struct matrix *matrix, const struct operands *o, enum direction way,
+                       struct fsdp_err *err)
+{
+    return matrix->ldw ? run_affine(m, blk, matrix, o, way, err)
+                       : run_linear(m, blk, matrix, o, way, err);
 }
 
 int layer_project(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err)
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
-    if (matrix.ldw) {
-        struct nn_affine args = affine_of(blk, &matrix);
-        args.out = out;
-        args.x = x;
-        args.w = weight_at(&matrix);
-        args.b = bias_at(&matrix);
-        args.beta = beta;
-        return m->nn->affine_forward(blk->lane, &args, err);
-    }
-    struct nn_linear args = linear_of(blk, &matrix);
-    args.out = out;
-    args.x = x;
-    args.w = weight_at(&matrix);
-    args.b = bias_at(&matrix);
-    args.beta = beta;
-    return m->nn->linear_forward(blk->lane, &args, err);
+    const struct operands o = {
+        .out = out, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix), .beta = beta};
+    return run_product(m, blk, &matrix, &o, FORWARD, err);
 }
 
 int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                         void *dx, const void *dy, float beta, struct fsdp_err *err)
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
-    if (matrix.ldw) {
-        struct nn_affine args = affine_of(blk, &matrix);
-        args.out = dx;
-        args.dy = dy;
-        args.w = weight_at(&matrix);
-        args.beta = beta;
-        return m->nn->affine_backward_input(blk->lane, &args, err);
-    }
-    struct nn_linear args = linear_of(blk, &matrix);
-    args.out = dx;
-    args.dy = dy;
-    args.w = weight_at(&matrix);
-    args.beta = beta;
-    return m->nn->linear_backward_input(blk->lane, &args, err);
+    const struct operands o = {.out = dx, .dy = dy, .w = weight_at(&matrix), .beta = beta};
+    return run_product(m, blk, &matrix, &o, TO_INPUT, err);
 }
 
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
@@ -118,25 +133,13 @@ int layer_project_weight(const struct model *m, const struct stack_block *blk, e
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct stack_param *w = matrix.w, *b = matrix.b;
-    void *dw = nn_at(w->dw, w->dw_dtype, matrix.at);
-    void *db = b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL;
-    const float beta = pair_beta(w, b);
-    if (matrix.ldw) {
-        struct nn_affine args = affine_of(blk, &matrix);
-        args.out = dw;
-        args.db = db;
-        args.dy = dy;
-        args.x = x;
-        args.beta = beta;
-        return m->nn->affine_backward_weight(blk->lane, &args, err);
-    }
-    struct nn_linear args = linear_of(blk, &matrix);
-    args.out = dw;
-    args.db = db;
-    args.dy = dy;
-    args.x = x;
-    args.beta = beta;
-    return m->nn->linear_backward_weight(blk->lane, &args, err);
+    const struct operands o = {.out = nn_at(w->dw, w->dw_dtype, matrix.at),
+                               .db =
+                                   b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL,
+                               .dy = dy,
+                               .x = x,
+                               .beta = pair_beta(w, b)};
+    return run_product(m, blk, &matrix, &o, TO_WEIGHT, err);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */

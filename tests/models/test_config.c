@@ -100,6 +100,8 @@ static const struct bad {
      "partial_rotary_factor is not known for model_type llama"},
     {NULL, NULL, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", FSDP_EUNSUPPORTED,
      "all of a head turns in model_type llama"},
+    {NULL, NULL, "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1}", FSDP_EINVAL,
+     "yarn needs one above 1"},
     {NULL, NULL, "\"is_causal\": false", FSDP_EUNSUPPORTED, "only causal attention"},
     {NULL, NULL, "\"rope_parameters\": {\"full_attention\": {}}", FSDP_EUNSUPPORTED,
      "has sections by layer"},
