@@ -3,7 +3,8 @@
 recomputation, one after the other on the same machine.
 
     bench_gpu.py losses --bin BIN --work FOLDER [--steps 200]
-    bench_gpu.py bench --bin BIN --work FOLDER --model gpt2-124m|llama-1b|llama-8b|llama-small
+    bench_gpu.py bench --bin BIN --work FOLDER --model gpt2-124m|llama-1b|llama-3b|llama-8b|llama-small
+                       [--sides libfsdp,fsdp2,plain]
     bench_gpu.py torch ...                    (one side of it, in a process of its own)
 
 PyTorch runs twice: fully_shard on one rank with every block and the loss compiled, and a plain compiled model
@@ -29,6 +30,11 @@ MODELS = {
     "llama-1b": dict(T=4096, B=4, recompute="none", moments="float32", config=dict(
         model_type="llama", vocab_size=128256, hidden_size=2048, intermediate_size=8192,
         num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, hidden_act="silu",
+        max_position_embeddings=4096, initializer_range=0.02, rms_norm_eps=1e-5,
+        rope_theta=500000.0, tie_word_embeddings=True)),
+    "llama-3b": dict(T=4096, B=2, recompute="none", moments="float32", config=dict(
+        model_type="llama", vocab_size=128256, hidden_size=3072, intermediate_size=8192,
+        num_hidden_layers=28, num_attention_heads=24, num_key_value_heads=8, hidden_act="silu",
         max_position_embeddings=4096, initializer_range=0.02, rms_norm_eps=1e-5,
         rope_theta=500000.0, tie_word_embeddings=True)),
     "llama-8b": dict(T=4096, B=2, recompute="none", moments="bfloat16", config=dict(
@@ -322,7 +328,7 @@ def bench(a):
     spec = model_of(a)
     folder, tokens = make_files(a, spec, 16 * spec["B"])
     sides = {}
-    for name in ("libfsdp", "fsdp2", "plain"):
+    for name in a.sides.split(","):
         sides[name] = (our_side(a, spec, folder, tokens, a.steps) if name == "libfsdp" else
                        their_side(a, spec, tokens, name, a.steps))
         s = sides[name]
@@ -363,6 +369,7 @@ def main():
     parser.add_argument("--model", choices=MODELS, default="gpt2-124m")
     parser.add_argument("--tokens")
     parser.add_argument("--variant", choices=("fsdp2", "plain"), default="plain")
+    parser.add_argument("--sides", default="libfsdp,fsdp2,plain", help="which of them, and in what order")
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--batch", type=int, default=0, help="rows of a micro-batch")

@@ -6,13 +6,15 @@
 #
 #   gpt2-124m   T 1024, 32 rows
 #   llama-1b    T 4096, 4 rows, moments in float32
+#   llama-3b    T 4096, 2 rows, moments in float32 (fits 80 GB)
 #   llama-8b    T 4096, 2 rows, moments in bfloat16 (an H200: 80 GB are too few)
 #   kernels     each operator at the 8B model's shapes, compared with the time its bytes or products take
 #
 # PyTorch runs twice in each: FSDP2 with compiled blocks, and the whole model compiled; fused AdamW,
 # cuDNN's or flash attention, the same batch, recomputation and types. Each part runs alone and takes
-# less than 8 minutes. Results are added to docs/results/DATE-gpu-bench.txt and .json. STEPS=25 and
-# BATCH=N choose others. --dry-run runs small models on the CPU instead, and writes no results.
+# less than 8 minutes. Results are added to docs/results/DATE-gpu-bench.txt and .json. STEPS=25, BATCH=N
+# and SIDES=libfsdp,fsdp2,plain choose others. --dry-run runs small models on the CPU instead, and writes
+# no results.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 2
 . scripts/gpu_env.sh
@@ -22,11 +24,11 @@ parts=()
 for arg; do
     case $arg in
     --dry-run) dry=1 ;;
-    gpt2-124m | llama-1b | llama-8b | kernels) parts+=("$arg") ;;
-    *) sed -n '3,18s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    gpt2-124m | llama-1b | llama-3b | llama-8b | kernels) parts+=("$arg") ;;
+    *) sed -n '3,20s/^# \{0,1\}//p' "$0" && exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(gpt2-124m llama-1b llama-8b kernels)
+[ ${#parts[@]} -gt 0 ] || parts=(gpt2-124m llama-1b llama-3b llama-8b kernels)
 
 BIN=$PWD/build/bin
 work=$PWD/build/gpu-bench
@@ -48,7 +50,7 @@ small=()
 
 part_model() { # name
     "$PYTHON" scripts/bench_gpu.py bench --model "$1" --bin "$BIN" --work "$work" --steps "${STEPS:-25}" \
-        ${BATCH:+--batch "$BATCH"} ${small[@]+"${small[@]}"} | tee "$work/$1.log"
+        ${BATCH:+--batch "$BATCH"} ${SIDES:+--sides "$SIDES"} ${small[@]+"${small[@]}"} | tee "$work/$1.log"
     keep "$1" $?
 }
 

@@ -97,12 +97,13 @@ part_comm() { run_tests comm tests/comm/test_conformance_nccl.c; }
 
 # ---- training ---------------------------------------------------------------------------------------
 
-# Losses of a run, one a line. The first settings are the script's, and more may follow.
+# Losses of a run, one a line. The first settings are the script's, and more may follow. The data is the
+# same for all: docs has the results, which grow meanwhile.
 train() { # name, ranks, settings...
     local name=$1 ranks=$2
     shift 2
     local run=("$BIN/fsdp-launch" -n "$ranks" --ranks-per-gpu "$ranks"
-        examples/llama-tiny.yaml checkpoint.path= "log.metrics=$work/$name.jsonl" log.interval=1000
+        examples/llama-tiny.yaml data.path=libfsdp checkpoint.path= "log.metrics=$work/$name.jsonl" log.interval=1000
         train.eval_interval=0 optim.schedule=constant "$@")
     if [ -n "$dry" ]; then
         try "${run[@]}"

@@ -121,7 +121,8 @@ present() { # kind, what
     cmd*) command -v "$2" ;;
     inc*) has_header "$2" ;;
     pkg*) pkg-config --exists "$2" ;;
-    blas*) pkg-config --exists "$2" || has_header cblas.h ;;
+    # A cblas.h alone may be the reference BLAS's, which the build does not link.
+    blas*) pkg-config --exists "$2" || { echo 'int main(void) { return 0; }' | ${CC:-cc} -xc - -lopenblas -o /dev/null; } 2>/dev/null ;;
     py*) python3 -c "import $2" ;;
     file*) test -e "$2" ;;
     esac >/dev/null 2>&1

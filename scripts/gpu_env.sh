@@ -69,6 +69,8 @@ use_cuda() {
         return 0
     packages=$("$PYTHON" -c 'import os, nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || return 0
     d=$PWD/build/gpu-cuda
+    export CUDA_HOME=$d CUDA_LIB=$d/lib64
+    [ "$(cat "$d/.of" 2>/dev/null)" != "$home $packages" ] || return 0
     rm -rf "$d" && mkdir -p "$d/include" "$d/lib64"
     ln -s "$home"/{bin,nvvm} "$d"
     ln -s "$home"/include/* "$d/include"
@@ -92,7 +94,7 @@ use_cuda() {
             ln -s "$lib" "$d/lib64/$(basename "${lib%%.so.*}").so" 2>/dev/null
         done
     done
-    export CUDA_HOME=$d CUDA_LIB=$d/lib64
+    say "$home $packages" >"$d/.of"
 }
 
 # Programs deeper in build/bin than those of users do not find it by themselves.

@@ -71,6 +71,14 @@ static inline void *mirror_up(const void *host, size_t nbytes, bool back)
     return p->at;
 }
 
+/* Scratch memory is NaN before a call, unless the call may read what the one before left there. */
+static inline void *mirror_work(const void *host, size_t nelem, bool is_kept)
+{
+    if (host && !is_kept)
+        memset((void *)(uintptr_t)host, 0xff, nelem * sizeof(float));
+    return mirror_up(host, nelem * sizeof(float), true);
+}
+
 static inline int mirror_down(int rc)
 {
     for (int i = 0; i < MIRROR_MOST && !rc; i++)
@@ -110,9 +118,7 @@ static inline size_t area(int rows, int cols)
 
 static inline void mirror_linear_work(struct nn_linear *p)
 {
-    struct nn_linear a = *p;
-    MIRROR_OUT(work, mirror.ops->linear_work_nelem(&a), FSDP_F32);
-    p->work = a.work;
+    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(p), p->after_weight);
 }
 
 /* Up to the last element of y. */
@@ -157,7 +163,7 @@ static inline void mirror_affine_work(struct nn_affine *p)
                                     .y_dtype = p->dtype,
                                     .w_dtype = p->w_dtype,
                                     .dw_dtype = p->dw_dtype};
-    p->work = mirror_up(p->work, 4 * mirror.ops->linear_work_nelem(&shape), true);
+    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(&shape), false);
 }
 
 MIRROR(affine_forward, nn_affine, {
@@ -257,7 +263,7 @@ static inline void mirror_attention_args(struct nn_attention *p)
     MIRROR_OUT(o, nq, a.dtype);
     MIRROR_OUT(lse, area(a.B * a.NH, a.Tq), FSDP_F32);
     MIRROR_IN(d_o, nq, a.dtype);
-    MIRROR_OUT(work, mirror.ops->attention_work_nelem(p), FSDP_F32);
+    a.work = mirror_work(a.work, mirror.ops->attention_work_nelem(p), false);
     a.starts = mirror_up(a.starts, area(a.B, a.Tq) * sizeof(int32_t), false);
     MIRROR_IN(sinks, (size_t)a.NH, a.w_dtype);
     MIRROR_OUT(dsinks, (size_t)a.NH, a.dw_dtype);

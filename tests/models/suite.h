@@ -15,6 +15,8 @@ static struct fsdp_err err = FSDP_ERR_INIT;
 static double suite_mixed_slack __attribute__((unused)) = 1;
 /* Tensor cores cut what they add, and so miss half a unit in the last place by a little. */
 static double suite_unit_slack __attribute__((unused)) = 1;
+/* A bias is added to alpha AB + beta C after that was rounded. */
+static bool suite_bias_apart __attribute__((unused)) = false;
 /* Of attention in 16-bit types. Beyond 1: probabilities are rounded to them before their product
  * with v, as libraries do, so that outputs are held to this many times the gradients' bound. */
 static double suite_attention_slack __attribute__((unused)) = 1;
