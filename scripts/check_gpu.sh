@@ -260,22 +260,29 @@ part_torch() {
         "$([ -n "$dry" ] || tail -n 1 "$work/torch.log")"
 }
 
+# All at once: each takes minutes, and mostly of a core.
 part_sanitizer() {
-    local tool sanitizer program status
+    local tool sanitizer program log status pids=() runs=()
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
     for tool in memcheck racecheck; do
         for program in test_device test_attention test_nn; do
-            try "$sanitizer" --tool $tool --error-exitcode 9 "$BIN/tests/gpu/$program" >"$work/$tool.log" 2>&1
-            status=$?
-            [ -z "$dry" ] || cat "$work/$tool.log"
-            # Devices that a hypervisor hides from the sanitizer are no fault of the kernels.
-            if [ $status != 0 ] && grep -q 'Device not supported' "$work/$tool.log"; then
-                result sanitizer "$tool" skipped "compute-sanitizer does not know this device"
-                break
-            fi
-            verdict sanitizer "$tool, $program" $status \
-                "$(grep -o 'ERROR SUMMARY.*' "$work/$tool.log" | tail -n 1)"
+            log=$work/$tool-$program.log
+            try "$sanitizer" --tool $tool --error-exitcode 9 "$BIN/tests/gpu/$program" >"$log" 2>&1 &
+            pids+=($!) runs+=("$tool $program")
         done
+    done
+    for i in "${!pids[@]}"; do
+        read -r tool program <<<"${runs[i]}"
+        log=$work/$tool-$program.log
+        wait "${pids[i]}"
+        status=$?
+        [ -z "$dry" ] || cat "$log"
+        # Devices that a hypervisor hides from the sanitizer are no fault of the kernels.
+        if [ $status != 0 ] && grep -q 'Device not supported' "$log"; then
+            result sanitizer "$tool, $program" skipped "compute-sanitizer does not know this device"
+        else
+            verdict sanitizer "$tool, $program" $status "$(grep -o 'ERROR SUMMARY.*' "$log" | tail -n 1)"
+        fi
     done
 }
 

@@ -20,7 +20,7 @@ struct bench {
     const struct nn_ops *nn;
     int rows, T, dim, ffn, NH, NKV, D, vocab;
     double copy_rate, product_rate; /* bytes and operations a second */
-    char json[8192];
+    char json[16384];
     int failed;
 };
 
@@ -79,7 +79,7 @@ static void report(struct bench *b, const char *what, call_f *call, const void *
     double by_ops = nops / b->product_rate, floor = by_bytes > by_ops ? by_bytes : by_ops;
     size_t len = strlen(b->json);
 
-    printf("%-30s %10.1f us   floor %10.1f us (%s)   %5.1f %%\n", what, s * 1e6, floor * 1e6,
+    printf("%-34s %10.1f us   floor %10.1f us (%s)   %5.1f %%\n", what, s * 1e6, floor * 1e6,
            by_bytes > by_ops ? "bytes" : "products", 100 * floor / s);
     snprintf(b->json + len, sizeof b->json - len,
              ", {\"kernel\": \"%s\", \"us\": %.2f, \"floor_us\": %.2f}", what, s * 1e6,
@@ -134,23 +134,25 @@ static int call_sumsq(struct bench *b, const void *args, struct fsdp_err *err)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static void bench_linear(struct bench *b, const char *name, int nin, int nout)
+/* ldy: how far apart the rows of y lie */
+static void bench_rows_of(struct bench *b, const char *name, int nin, int nout, int ldy)
 {
     enum fsdp_dtype half = FSDP_BF16;
     size_t rows = (size_t)b->rows, in = (size_t)nin, out = (size_t)nout;
     struct nn_linear args = {.rows = b->rows,
                              .nin = nin,
                              .nout = nout,
+                             .ldy = ldy,
                              .dtype = half,
                              .y_dtype = half,
                              .w_dtype = half,
                              .dw_dtype = half};
     void *x = make(b, rows * in, half), *w = make(b, in * out, half),
-         *y = make(b, rows * out, half);
+         *y = make(b, rows * (size_t)ldy, half);
     size_t nwork = b->nn->linear_work_nelem(&args);
     double nops = 2.0 * b->rows * nin * nout;
     double nbytes = 2.0 * (double)(rows * in + in * out + rows * out);
-    char what[40];
+    char what[48];
 
     args.work = nwork ? make(b, nwork, FSDP_F32) : NULL;
     args.x = x, args.w = w, args.dy = y;
@@ -172,6 +174,11 @@ static void bench_linear(struct bench *b, const char *name, int nin, int nout)
     fsdp_device_free(b->device, w);
     fsdp_device_free(b->device, y);
     fsdp_device_free(b->device, args.work);
+}
+
+static void bench_linear(struct bench *b, const char *name, int nin, int nout)
+{
+    bench_rows_of(b, name, nin, nout, nout);
 }
 
 static void bench_norm(struct bench *b)
@@ -315,6 +322,8 @@ int main(int argc, char **argv)
     bench_linear(&b, "qkv", b.dim, (b.NH + 2 * b.NKV) * b.D);
     bench_linear(&b, "attention out", b.NH * b.D, b.dim);
     bench_linear(&b, "down", b.ffn, b.dim);
+    bench_rows_of(&b, "head of 50257", 768, 50257, 50304);
+    bench_rows_of(&b, "head of 50304", 768, 50304, 50304);
     bench_norm(&b);
     bench_attention(&b);
     bench_rest(&b);

@@ -588,6 +588,8 @@ static void run_types(void)
         test_head(9, 40, 1031, 1040, 0);
         test_head(5, 33, 67, 67, 0);
         test_head(3, 16, 8200, 8256, 0);
+        test_head(3, 16, 4099, 4160, 0);
+        test_head(3, 16, 4099, 4160, 4);
         test_head(9, 40, 1031, 1040, 4);
         test_head(5, 33, 67, 67, 4);
         test_embedding(5, 11, 1030, 0);

@@ -61,13 +61,98 @@ size_t gemm_work_nelem(const struct nn_product *g)
     return nelem;
 }
 
+/* ---- dimensions that are no multiple of 16 bytes -----------------------------------------------
+ */
+
+/* Tensor cores are fed in pieces of 16 bytes. Where a matrix has rows that start at such multiples
+ * but do not end at one, the library has slow algorithms alone; a vocabulary of 50257 is the usual
+ * case. From LARGE on, the last few columns are a product of their own. */
+enum { PIECE = 8, LARGE = 4096 };
+
+static bool is_odd(int n, int ld)
+{
+    return n >= LARGE && n % PIECE && ld % PIECE == 0;
+}
+
+static void *skip(const void *at, enum fsdp_dtype dtype, size_t nelem)
+{
+    return nn_at((void *)(uintptr_t)at, dtype, nelem);
+}
+
+/* op(x) without its first n rows, or columns. */
+static void skip_rows(struct nn_matrix *x, int n)
+{
+    x->at = skip(x->at, x->dtype, (size_t)n * (x->transposed ? 1 : (size_t)x->ld));
+}
+static void skip_columns(struct nn_matrix *x, int n)
+{
+    x->at = skip(x->at, x->dtype, (size_t)n * (x->transposed ? (size_t)x->ld : 1));
+}
+
+static int cut_m(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    struct nn_product most = *g, rest = *g;
+
+    rest.m = g->m % PIECE;
+    most.m = g->m - rest.m;
+    skip_rows(&rest.a, most.m);
+    rest.c = skip(g->c, g->c_dtype, (size_t)most.m * (size_t)g->ldc);
+    FSDP_TRY(gemm_lt(lane, &most, err));
+    return gemm_lt(lane, &rest, err);
+}
+
+static int cut_n(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    struct nn_product most = *g, rest = *g;
+
+    rest.n = g->n % PIECE;
+    most.n = g->n - rest.n;
+    skip_columns(&rest.b, most.n);
+    rest.c = skip(g->c, g->c_dtype, (size_t)most.n);
+    if (g->bias)
+        rest.bias = skip(g->bias, g->bias_dtype, (size_t)most.n);
+    FSDP_TRY(gemm_lt(lane, &most, err));
+    return gemm_lt(lane, &rest, err);
+}
+
+/* The small part first, so that the large one is rounded with it. */
+static int cut_k(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    struct nn_product most = *g, rest = *g;
+
+    rest.k = g->k % PIECE;
+    most.k = g->k - rest.k;
+    skip_columns(&rest.a, most.k);
+    skip_rows(&rest.b, most.k);
+    rest.bias = NULL;
+    most.beta = 1;
+    FSDP_TRY(gemm_lt(lane, &rest, err));
+    return gemm_lt(lane, &most, err);
+}
+
+static int one_type(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    if (g->a.dtype == FSDP_F32)
+        return gemm_lt(lane, g, err);
+    if (g->a.transposed && is_odd(g->m, g->a.ld))
+        return cut_m(lane, g, err);
+    if (is_odd(g->n, g->ldc))
+        return cut_n(lane, g, err);
+    if (g->beta == 0.0f && !g->a.transposed && is_odd(g->k, g->a.ld))
+        return cut_k(lane, g, err);
+    return gemm_lt(lane, g, err);
+}
+
+/* ---- mixed types --------------------------------------------------------------------------------
+ */
+
 /* One type for both operands. */
 static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     struct nn_product plain = *g;
 
     if (!needs_store(g) && (!g->bias || g->bias_dtype == g->c_dtype))
-        return gemm_lt(lane, g, err);
+        return one_type(lane, g, err);
     plain.bias = NULL;
     if (needs_store(g)) {
         plain.c = g->work;
@@ -75,7 +160,7 @@ static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, str
         plain.c_dtype = FSDP_F32;
         plain.beta = 0;
     }
-    FSDP_TRY(gemm_lt(lane, &plain, err));
+    FSDP_TRY(one_type(lane, &plain, err));
     const struct nn_cuda_rows made = {plain.c, plain.c_dtype, plain.ldc, g->m, g->n};
     const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
     if (g->bias)
