@@ -74,7 +74,7 @@ static bool is_odd(int n, int ld)
     return n >= LARGE && n % PIECE && ld % PIECE == 0;
 }
 
-static void *skip(const void *at, enum fsdp_dtype dtype, size_t nelem)
+static void *behind(const void *at, enum fsdp_dtype dtype, size_t nelem)
 {
     return nn_at((void *)(uintptr_t)at, dtype, nelem);
 }
@@ -82,11 +82,11 @@ static void *skip(const void *at, enum fsdp_dtype dtype, size_t nelem)
 /* op(x) without its first n rows, or columns. */
 static void skip_rows(struct nn_matrix *x, int n)
 {
-    x->at = skip(x->at, x->dtype, (size_t)n * (x->transposed ? 1 : (size_t)x->ld));
+    x->at = behind(x->at, x->dtype, (size_t)n * (x->transposed ? 1 : (size_t)x->ld));
 }
 static void skip_columns(struct nn_matrix *x, int n)
 {
-    x->at = skip(x->at, x->dtype, (size_t)n * (x->transposed ? (size_t)x->ld : 1));
+    x->at = behind(x->at, x->dtype, (size_t)n * (x->transposed ? (size_t)x->ld : 1));
 }
 
 static int cut_m(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
@@ -96,7 +96,7 @@ static int cut_m(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     rest.m = g->m % PIECE;
     most.m = g->m - rest.m;
     skip_rows(&rest.a, most.m);
-    rest.c = skip(g->c, g->c_dtype, (size_t)most.m * (size_t)g->ldc);
+    rest.c = behind(g->c, g->c_dtype, (size_t)most.m * (size_t)g->ldc);
     FSDP_TRY(gemm_lt(lane, &most, err));
     return gemm_lt(lane, &rest, err);
 }
@@ -108,9 +108,9 @@ static int cut_n(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     rest.n = g->n % PIECE;
     most.n = g->n - rest.n;
     skip_columns(&rest.b, most.n);
-    rest.c = skip(g->c, g->c_dtype, (size_t)most.n);
+    rest.c = behind(g->c, g->c_dtype, (size_t)most.n);
     if (g->bias)
-        rest.bias = skip(g->bias, g->bias_dtype, (size_t)most.n);
+        rest.bias = behind(g->bias, g->bias_dtype, (size_t)most.n);
     FSDP_TRY(gemm_lt(lane, &most, err));
     return gemm_lt(lane, &rest, err);
 }
