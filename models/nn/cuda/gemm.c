@@ -61,8 +61,7 @@ size_t gemm_work_nelem(const struct nn_product *g)
     return nelem;
 }
 
-/* ---- dimensions that are no multiple of 16 bytes -----------------------------------------------
- */
+/* ---- dimensions that are no multiple of 16 bytes --------------------------------------------- */
 
 /* Tensor cores are fed in pieces of 16 bytes. Where a matrix has rows that start at such multiples
  * but do not end at one, the library has slow algorithms alone; a vocabulary of 50257 is the usual
@@ -143,8 +142,7 @@ static int one_type(struct fsdp_lane *lane, const struct nn_product *g, struct f
     return gemm_lt(lane, g, err);
 }
 
-/* ---- mixed types --------------------------------------------------------------------------------
- */
+/* ---- mixed types ----------------------------------------------------------------------------- */
 
 /* One type for both operands. */
 static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
