@@ -129,6 +129,18 @@ waits() { # command
 }
 seen() { waits shows "$@"; } # what, at least how often
 shows() { [ "$(grep -ao -- "$1" screen | wc -l)" -ge "$2" ]; }
+# A mark also follows a Ctrl-C in its line, where the answer had no text yet.
+marks() { seen '\(^\|\^C\)> ' "$1"; } # how many
+# The program's processor time, in ticks.
+ticks() {
+    local p=$pid child
+    while read -r child _ <"/proc/$p/task/$p/children" && [ -n "$child" ]; do
+        p=$child
+    done
+    awk '{ print $14 + $15 }' "/proc/$p/stat"
+}
+busier() { [ "$(ticks)" -gt "$1" ]; }
+works() { waits busier $(($(ticks) + 10)); } # it waits for no key: an answer is being made
 grows() { waits longer $(($(wc -c <screen) + 1000)); }
 longer() { [ "$(wc -c <screen)" -gt "$1" ]; }
 terminal() { # model, arguments; keys come by fd 3
@@ -149,8 +161,8 @@ ended
 ok $? "at a terminal: a mark before each question; Ctrl-D ends, with status $code"
 # (What the model answers after an answer that was cut anywhere may be tokens without text.)
 terminal long --chat --max-tokens 90000 --ignore-eos
-seen '^> ' 1 && echo hello >&3 && grows && printf '\003' >&3 && seen '^> ' 2 &&
-    echo why >&3 && seen '^> why' 1 && sleep 2 && printf '\003' >&3 && seen '^> ' 3 && printf '\004' >&3
+seen '^> ' 1 && echo hello >&3 && grows && printf '\003' >&3 && marks 2 &&
+    echo why >&3 && seen '> why' 1 && works && printf '\003' >&3 && marks 3 && printf '\004' >&3
 ended
 [ $code = 0 ]
 ok $? "Ctrl-C stops an answer, and the conversation continues; status $code"

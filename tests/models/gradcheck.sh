@@ -45,7 +45,18 @@ expect 1 '9 documents do not fit into 8 tokens' "too many documents" --model . -
 expect 1 'sequence length 65 is over the model.s n_positions (64)' "too long" \
     --model "$data/gpt2-tiny" --seq-len 65
 expect 1 'nowhere' "no such model" --model nowhere
-expect 0 'gpt2, llama' "--help" --help
+expect 0 'a config.json or its folder' "--help" --help
+echo '{"model_type": "none"}' >none.json
+expect 1 "'none' is not a known model family" "a model that is not known" --model none.json
+known=$(sed 's/.*(known: \(.*\)).*/\1/' out)
+families=$(sed -n 's/^ *{*[.]type = "\([a-z0-9_]*\)",$/\1/p' "$TOP/models/family/families.c" | paste -s -d ' ')
+n=$((n + 1))
+if [ "$(wc -w <<<"$families")" -ge 16 ] && [ "${families// /, }" = "$known" ]; then
+    echo "ok $n - the known ones are those of families.c: $known"
+else
+    echo "not ok $n - the known ones are those of families.c: $known, not $families"
+    bad=1
+fi
 expect 2 'give the model: --model PATH' "no model"
 expect 2 "'more': only options" "an argument too many" --model "$data/gpt2-tiny" more
 expect 2 '--directions 0: expected a whole number from 1' "no directions" --model "$data/gpt2-tiny" --directions 0
