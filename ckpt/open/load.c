@@ -210,6 +210,28 @@ static int run_load(struct loader *l, struct fsdp_err *err)
     return fsdp_oob_agree(l->oob, rc, err);
 }
 
+static bool is_alias(const struct ckpt_load_args *args, const char *name)
+{
+    for (int i = 0; i < args->naliases; i++)
+        if (!strcmp(name, args->aliases[i].name))
+            return true;
+    return false;
+}
+
+/* Weights that the run does not have, said by one rank. */
+static void tell_unused(const struct loader *l)
+{
+    const struct ckpt_layout *layout = &l->ckpt->m.layout;
+
+    for (int i = 0; l->oob->rank == 0 && i < layout->ntensors; i++) {
+        const struct ckpt_tensor *t = &layout->tensors[i];
+        if (t->kind == FSDP_SLICE_MODEL && !l->shares[i].wanted &&
+            !is_alias(l->args, t->tensor.name))
+            fsdp_log(FSDP_LOG_WARN, "tensor '%s' of '%s' is not used", t->tensor.name,
+                     l->ckpt->path);
+    }
+}
+
 int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_oob *oob,
               struct fsdp_err *err)
 {
@@ -217,10 +239,8 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
     struct fsdp_err local = FSDP_ERR_INIT;
     int rc = run_load(&l, &local);
 
-    for (int i = 0; rc == FSDP_OK && oob->rank == 0 && i < ckpt->m.layout.ntensors; i++)
-        if (ckpt->m.layout.tensors[i].kind == FSDP_SLICE_MODEL && !l.shares[i].wanted)
-            fsdp_log(FSDP_LOG_WARN, "tensor '%s' of '%s' is not used",
-                     ckpt->m.layout.tensors[i].tensor.name, ckpt->path);
+    if (rc == FSDP_OK)
+        tell_unused(&l);
     ckpt_buffers_destroy(&l.buffers);
     fsdp_free(l.shares);
     fsdp_free(l.suspect);

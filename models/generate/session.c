@@ -5,6 +5,7 @@
 #include "fsdp/device.h"
 #include "files.h"
 #include "session.h"
+#include "weights/weights.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -47,6 +48,8 @@ static int load_params(struct generate_session *s, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
     FSDP_TRY(s->ops->describe(s->model, s->tree, 1, 1, err));
+    FSDP_TRY(weights_find(s->ckpt, s->tree, err));
+    FSDP_TRY(weights_check_tied(s->ckpt, s->tree, err));
     s->param = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->param, "weights", err);
     if (!s->param)
         return FSDP_ENOMEM;

@@ -28,6 +28,7 @@
 #include "train/report/metrics_table.h"
 #include "warm.h"
 #include "train/node/watch.h"
+#include "weights/weights.h"
 
 struct train {
     struct boot *boot;
@@ -165,6 +166,10 @@ static int load_slices(struct train *t, struct ckpt *ckpt, struct train_moments 
     args.slices_ctx = moments ? (void *)moments : t->parts.fsdp;
     args.optim = moments != NULL;
     args.replica = 0;
+    args.aliases = t->saver.aliases;
+    args.naliases = t->saver.naliases;
+    const int rc = t->report.lead ? weights_check_tied(ckpt, t->parts.tree, err) : FSDP_OK;
+    FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
     FSDP_TRY(ckpt_load(ckpt, &args, t->saver.oob, err));
     return fsdp_state_loaded(t->parts.fsdp, err);
 }
@@ -205,6 +210,8 @@ static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
     struct ckpt *ckpt = NULL;
     int rc = fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err);
 
+    if (rc == FSDP_OK)
+        rc = fsdp_oob_agree(t->oob, weights_find(ckpt, t->parts.tree, err), err);
     if (rc == FSDP_OK)
         rc = load_slices(t, ckpt, NULL, err);
     ckpt_close(ckpt);

@@ -7,7 +7,7 @@
 # circle, nor folders.
 #
 # launcher, libfsdp and ckpt never use each other, beyond what all may use: fsdp/base.h, and of
-# fsdp/comm.h the node map, which the launcher fills. Only models/train, models/generate, models/remote and models/tools join them.
+# fsdp/comm.h the node map, which the launcher fills. Only models/train, models/generate, models/remote, models/tools and models/weights join them.
 scratch=$PWD
 cd "$TOP" || exit 1
 
@@ -75,7 +75,7 @@ models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer models/text/train
 models/family          fsdp/base.h fsdp/fsdp.h models/nn models/plan
 models/from            fsdp/base.h
-models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer
+models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer models/weights
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
@@ -92,10 +92,11 @@ models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
 models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/from models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
 models/top             fsdp/base.h models/train/report
-models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup
+models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup models/weights
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models/curves
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
+models/weights          ckpt.h fsdp/fsdp.h
 models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
 '
 

@@ -286,6 +286,9 @@ const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i);
 const struct ckpt_tensor *ckpt_tensor_find(const struct ckpt *ckpt, const char *name);
 int ckpt_naliases(const struct ckpt *ckpt);
 struct ckpt_alias ckpt_alias_at(const struct ckpt *ckpt, int i);
+/* From now on, name is another name of the stored tensor `stored`; no tensor and no alias has it
+ * yet. Not thread safe. */
+int ckpt_alias_add(struct ckpt *ckpt, const char *name, const char *stored, struct fsdp_err *err);
 int ckpt_nfiles(const struct ckpt *ckpt);
 struct ckpt_file_info ckpt_file_at(const struct ckpt *ckpt, int i);
 /* Small files kept next to the weights (config.json, tokenizer files); full path or NULL. */
@@ -310,14 +313,23 @@ bool ckpt_extra_is_own(const char *path);
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
 
+/* FSDP_EINVAL, naming file and tensors, where two tensors are stored whose values differ in fp32.
+ * Names of one tensor, or of none, are fine. Memory does not grow with their size. Local, blocks,
+ * thread safe. */
+int ckpt_check_equal(struct ckpt *ckpt, const char *one, const char *other, struct fsdp_err *err);
+
 struct ckpt_load_args {
     uint32_t version;
     ckpt_slices_f *slices;
     void *slices_ctx;
     bool optim;  /* also the optimizer's slices; else they are left as they are */
     int replica; /* only slices of this replica are read; -1: all */
+    /* Tied tensors. A stored tensor of such a name need not be read; of others a warning says that
+     * they are not used. */
+    const struct ckpt_alias *aliases;
+    int naliases;
 };
-#define CKPT_LOAD_ARGS_VERSION 1
+#define CKPT_LOAD_ARGS_VERSION 2
 #define CKPT_LOAD_ARGS_INIT                                                                        \
     {                                                                                              \
         .version = CKPT_LOAD_ARGS_VERSION, .optim = true, .replica = -1                            \
