@@ -18,17 +18,30 @@ void traits_free(struct traits *t)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static int read_heads(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
-                      struct fsdp_err *err)
+/* An absent key is the family's own number, and null as many as there are heads. */
+static int read_kv_heads(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                         struct fsdp_err *err)
 {
     FSDP_TRY(hf_int(hf, k->nheads, true, 1, TRAITS_MAX_DIM, &t->nheads, err));
-    t->nkv_heads = t->nheads;
+    if (!t->nkv_heads || hf_is_null(hf, k->nkv_heads))
+        t->nkv_heads = t->nheads;
     if (k->nkv_heads)
         FSDP_TRY(hf_int(hf, k->nkv_heads, false, 1, t->nheads, &t->nkv_heads, err));
     if (t->nheads % t->nkv_heads)
-        return hf_refuse(hf, FSDP_EINVAL, err, k->nkv_heads, "is %d, which does not divide %s (%d)",
-                         t->nkv_heads, k->nheads, t->nheads);
+        return hf_refuse(hf, FSDP_EINVAL, err, k->nkv_heads,
+                         "is %d%s, which does not divide %s (%d)", t->nkv_heads,
+                         hf_has(hf, k->nkv_heads) ? "" : " where the file does not say", k->nheads,
+                         t->nheads);
+    return FSDP_OK;
+}
+
+static int read_heads(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                      struct fsdp_err *err)
+{
+    FSDP_TRY(read_kv_heads(t, k, hf, err));
     const bool given = k->head_dim && hf_has(hf, k->head_dim);
+    if (k->head_dim && hf_is_null(hf, k->head_dim))
+        t->head_dim = 0;
     if (!given && !t->head_dim && t->dim % t->nheads)
         return hf_refuse(hf, FSDP_EINVAL, err, k->dim, "is %d, not a multiple of %s (%d)", t->dim,
                          k->nheads, t->nheads);
@@ -147,6 +160,8 @@ int family_read(struct traits *t, const struct family *family, const struct hf_c
         t->layers[i] = family->no_rope ? 0 : TRAITS_ROTARY;
     for (int i = 0; i < FAMILY_MAX_READERS && family->read[i]; i++)
         FSDP_TRY(family->read[i](t, hf, err));
+    if (family->rope_parameters)
+        FSDP_TRY(hf_default(hf, "rope_parameters", "rope_scaling", family->rope_parameters, err));
     if (!family->no_rope)
         FSDP_TRY(family_read_rope(t, family, hf, err));
     return family_refuse_unknown(family, hf, err);
@@ -174,31 +189,32 @@ static int read_window(struct traits *t, const struct hf_config *hf, struct fsdp
     return hf_int(hf, "sliding_window", false, 1, TRAITS_MAX_SEQ, &t->window, err);
 }
 
-static void set_sliding(struct traits *t, int layer, bool sliding)
-{
-    if (sliding && t->window > 0)
-        t->layers[layer] |= TRAITS_SLIDING;
-}
-
 int family_window(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
 {
     FSDP_TRY(read_window(t, hf, err));
-    for (int i = 0; i < t->nlayers; i++)
-        set_sliding(t, i, true);
+    for (int i = 0; t->window > 0 && i < t->nlayers; i++)
+        t->layers[i] |= TRAITS_SLIDING;
     return FSDP_OK;
 }
 
-/* Element `layer` of layer_types. *sliding stays as it is where there is no such list. */
-static int read_layer_type(bool *sliding, int layer, const struct traits *t,
-                           const struct hf_config *hf, struct fsdp_err *err)
+/* Whether a layer has a window, as layer_types says, else `sliding`. */
+static int read_layer_type(struct traits *t, int layer, bool sliding, const struct hf_config *hf,
+                           struct fsdp_err *err)
 {
-    const char *type = *sliding ? "sliding_attention" : "full_attention";
+    const char *type = sliding ? "sliding_attention" : "full_attention";
 
     FSDP_TRY(hf_text_at(hf, "layer_types", layer, t->nlayers, &type, err));
-    *sliding = !strcmp(type, "sliding_attention");
-    if (!*sliding && strcmp(type, "full_attention"))
+    sliding = !strcmp(type, "sliding_attention");
+    if (!sliding && strcmp(type, "full_attention"))
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "layer_types",
                          "has '%.64s'; supported are full_attention and sliding_attention", type);
+    if (sliding && t->window == 0)
+        return hf_refuse(hf, FSDP_EINVAL, err, "sliding_window",
+                         "is not in use, but layer %d is of type sliding_attention; give the "
+                         "window, or make the layer full_attention in layer_types",
+                         layer);
+    if (sliding)
+        t->layers[layer] |= TRAITS_SLIDING;
     return FSDP_OK;
 }
 
@@ -212,14 +228,13 @@ int family_window_pattern(struct traits *t, const struct hf_config *hf, struct f
 
 int family_layer_types(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
 {
-    int every = t->window_every;
+    const int every = t->window_every;
 
     FSDP_TRY(read_window(t, hf, err));
-    for (int i = 0; i < t->nlayers; i++) {
-        bool sliding = every > 0 && (i + 1) % every;
-        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
-        set_sliding(t, i, sliding);
-    }
+    /* Where no layer of a family sees all by itself, all do without a window. */
+    const bool some = every > 0 && (t->window > 0 || every <= TRAITS_MAX_LAYERS);
+    for (int i = 0; i < t->nlayers; i++)
+        FSDP_TRY(read_layer_type(t, i, some && (i + 1) % every, hf, err));
     return FSDP_OK;
 }
 
@@ -232,11 +247,10 @@ int family_qwen_window(struct traits *t, const struct hf_config *hf, struct fsdp
     FSDP_TRY(hf_bool(hf, "use_sliding_window", &used, err));
     FSDP_TRY(hf_int(hf, "max_window_layers", false, 0, INT32_MAX, &first, err));
     FSDP_TRY(read_window(t, hf, err));
-    for (int i = 0; i < t->nlayers; i++) {
-        bool sliding = used && i >= first;
-        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
-        set_sliding(t, i, used && sliding);
-    }
+    if (!used)
+        t->window = 0;
+    for (int i = 0; i < t->nlayers; i++)
+        FSDP_TRY(read_layer_type(t, i, t->window > 0 && i >= first, hf, err));
     return FSDP_OK;
 }
 
@@ -248,17 +262,16 @@ int family_smollm3_layers(struct traits *t, const struct hf_config *hf, struct f
 
     FSDP_TRY(hf_int(hf, "no_rope_layer_interval", false, 1, TRAITS_MAX_LAYERS, &every, err));
     FSDP_TRY(hf_ints(hf, "no_rope_layers", 0, 1, rotary, TRAITS_MAX_LAYERS, &count, err));
-    if (count && count != t->nlayers)
+    if (count && count < t->nlayers)
         return hf_refuse(hf, FSDP_EINVAL, err, "no_rope_layers",
                          "has %d values, but the model has %d layers", count, t->nlayers);
     FSDP_TRY(hf_bool(hf, "use_sliding_window", &used, err));
     FSDP_TRY(read_window(t, hf, err));
     for (int i = 0; i < t->nlayers; i++) {
-        bool sliding = count ? !rotary[i] : (i + 1) % every == 0;
-        if (sliding)
+        const bool turns = count ? rotary[i] : (i + 1) % every != 0;
+        if (!turns)
             t->layers[i] &= (uint8_t)~TRAITS_ROTARY;
-        FSDP_TRY(read_layer_type(&sliding, i, t, hf, err));
-        set_sliding(t, i, used && sliding);
+        FSDP_TRY(read_layer_type(t, i, used && t->window > 0 && !turns, hf, err));
     }
     return FSDP_OK;
 }

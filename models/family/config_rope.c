@@ -10,28 +10,41 @@
 
 #include "family.h"
 
+enum { KEY_NBYTES = 96 };
+
 /* Where the settings of one kind are: transformers 5 keeps all in rope_parameters, with a section
  * for each kind of layer if these differ; 4 has rope_theta and an optional rope_scaling. */
 struct source {
     const struct hf_config *hf;
     const struct traits *t;
     const char *section;
-    bool own_longrope; /* Phi 3: "yarn" is an old name of longrope */
+    const char *over;  /* a section whose keys win; NULL: there is none */
+    bool own_longrope; /* Phi 3, which has no other scaling, and older names for it */
 };
+
+/* The path of a key, into out, which is returned. */
+static const char *place_key(char out[KEY_NBYTES], const struct source *s, const char *name)
+{
+    snprintf(out, KEY_NBYTES, "%s.%s", s->over ? s->over : s->section, name);
+    if (s->over && !hf_has(s->hf, out))
+        snprintf(out, KEY_NBYTES, "%s.%s", s->section, name);
+    return out;
+}
 
 static int read_key(const struct source *s, const char *name, bool required, double least,
                     double most, double *out, struct fsdp_err *err)
 {
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", s->section, name);
-    return hf_float(s->hf, key, required, least, most, out, err);
+    char key[KEY_NBYTES];
+    return hf_float(s->hf, place_key(key, s, name), required, least, most, out, err);
 }
 
 /* The length that the model was trained for, before its positions were stretched. */
 static int read_trained(const struct source *s, double *out, struct fsdp_err *err)
 {
-    *out = s->t->max_seq_len;
-    FSDP_TRY(read_key(s, "original_max_position_embeddings", false, 2, TRAITS_MAX_SEQ, out, err));
+    *out = s->own_longrope ? 4096 : s->t->max_seq_len;
+    if (!s->own_longrope) /* which reads the file's own level alone */
+        FSDP_TRY(
+            read_key(s, "original_max_position_embeddings", false, 2, TRAITS_MAX_SEQ, out, err));
     return hf_float(s->hf, "original_max_position_embeddings", false, 2, TRAITS_MAX_SEQ, out, err);
 }
 
@@ -109,7 +122,7 @@ static int scale_yarn(struct traits_rope *r, const struct source *s, double thet
 {
     double factor = 0, trained, fast = 32, slow = 1;
     bool truncate = true;
-    char key[96];
+    char key[KEY_NBYTES];
 
     if (theta <= 1)
         return hf_refuse(s->hf, FSDP_EINVAL, err, "rope_theta", "is %g; yarn needs one above 1",
@@ -118,8 +131,7 @@ static int scale_yarn(struct traits_rope *r, const struct source *s, double thet
     FSDP_TRY(read_key(s, "factor", false, 1, 1e6, &factor, err));
     FSDP_TRY(read_key(s, "beta_fast", false, 1e-3, 1e6, &fast, err));
     FSDP_TRY(read_key(s, "beta_slow", false, 1e-3, 1e6, &slow, err));
-    snprintf(key, sizeof key, "%s.truncate", s->section);
-    FSDP_TRY(hf_bool(s->hf, key, &truncate, err));
+    FSDP_TRY(hf_bool(s->hf, place_key(key, s, "truncate"), &truncate, err));
     if (factor == 0)
         factor = s->t->max_seq_len / trained;
     FSDP_TRY(read_yarn_scale(r, s, factor, err));
@@ -136,24 +148,27 @@ static int scale_yarn(struct traits_rope *r, const struct source *s, double thet
     return FSDP_OK;
 }
 
+/* A list with a value for each pair, which must be there. */
+static int read_factors(const struct source *s, const char *name, double *out, int count,
+                        struct fsdp_err *err)
+{
+    char key[KEY_NBYTES];
+    if (!hf_has(s->hf, place_key(key, s, name)))
+        return hf_refuse(s->hf, FSDP_EINVAL, err, key, "is missing");
+    return hf_floats(s->hf, key, 1e-6, 1e9, out, count, err);
+}
+
 /* A factor for each pair, of which there are two sets: for short rows and for long ones. */
 static int scale_longrope(struct traits_rope *r, const struct source *s, double theta,
                           struct fsdp_err *err)
 {
     const int half = r->dim / 2;
     double factor = 0, trained, shorts[2048] = {0}, longs[2048] = {0};
-    char key[96];
 
     (void)theta;
     FSDP_TRY(read_trained(s, &trained, err));
-    snprintf(key, sizeof key, "%s.short_factor", s->section);
-    if (!hf_has(s->hf, key))
-        return hf_refuse(s->hf, FSDP_EINVAL, err, key, "is missing");
-    FSDP_TRY(hf_floats(s->hf, key, 1e-6, 1e9, shorts, half, err));
-    snprintf(key, sizeof key, "%s.long_factor", s->section);
-    if (!hf_has(s->hf, key))
-        return hf_refuse(s->hf, FSDP_EINVAL, err, key, "is missing");
-    FSDP_TRY(hf_floats(s->hf, key, 1e-6, 1e9, longs, half, err));
+    FSDP_TRY(read_factors(s, "short_factor", shorts, half, err));
+    FSDP_TRY(read_factors(s, "long_factor", longs, half, err));
     FSDP_TRY(read_key(s, "factor", false, 1, 1e6, &factor, err));
     if (factor == 0)
         factor = s->t->max_seq_len / trained;
@@ -183,20 +198,20 @@ static int apply_scaling(struct traits_rope *r, const struct source *s, double t
                     {"su", scale_longrope}};
     enum { NSCALINGS = sizeof scalings / sizeof scalings[0] };
     const char *type = "default";
-    char key[96];
+    char key[KEY_NBYTES];
 
-    snprintf(key, sizeof key, "%s.type", s->section);
-    FSDP_TRY(hf_text(s->hf, key, false, &type, err));
-    snprintf(key, sizeof key, "%s.rope_type", s->section);
+    if (!hf_has(s->hf, place_key(key, s, "rope_type")))
+        place_key(key, s, "type");
     FSDP_TRY(hf_text(s->hf, key, false, &type, err));
     if (s->own_longrope && !strcmp(type, "yarn"))
         type = "longrope";
     for (int i = 0; i < NSCALINGS; i++)
-        if (!strcmp(type, scalings[i].type))
+        if (!strcmp(type, scalings[i].type) &&
+            (!s->own_longrope || !scalings[i].scale || scalings[i].scale == scale_longrope))
             return scalings[i].scale ? scalings[i].scale(r, s, theta, err) : FSDP_OK;
-    return hf_refuse(s->hf, FSDP_EUNSUPPORTED, err, key,
-                     "is '%.64s' (supported: default, linear, dynamic, llama3, yarn, longrope)",
-                     type);
+    return hf_refuse(s->hf, FSDP_EUNSUPPORTED, err, key, "is '%.64s' (supported: default%s)", type,
+                     s->own_longrope ? " and longrope"
+                                     : ", linear, dynamic, llama3, yarn, longrope");
 }
 
 /* Queries that grow with their position (Ministral 3). */
@@ -239,9 +254,11 @@ static int read_dim(struct traits_rope *r, const struct source *s, const struct 
 static int read_rope(struct traits_rope *r, const struct source *s, const struct family *family,
                      double theta, struct fsdp_err *err)
 {
-    bool present;
+    bool present, over = false;
 
     FSDP_TRY(hf_object(s->hf, s->section, &present, err));
+    if (s->over)
+        FSDP_TRY(hf_object(s->hf, s->over, &over, err));
     FSDP_TRY(read_dim(r, s, family, err));
     FSDP_TRY(read_key(s, "rope_theta", false, 1, 1e12, &theta, err));
     r->scale = 1;
@@ -250,7 +267,7 @@ static int read_rope(struct traits_rope *r, const struct source *s, const struct
         return FSDP_ENOMEM;
     for (int i = 0; i < r->dim / 2; i++)
         r->inv_freq[i] = pow(theta, -2.0 * i / r->dim);
-    if (!present)
+    if (!present && !over)
         return FSDP_OK;
     FSDP_TRY(read_growth(r, s, err));
     return apply_scaling(r, s, theta, err);
@@ -259,13 +276,16 @@ static int read_rope(struct traits_rope *r, const struct source *s, const struct
 int family_read_rope(struct traits *t, const struct family *family, const struct hf_config *hf,
                      struct fsdp_err *err)
 {
-    const bool new = hf_has(hf, "rope_parameters");
     const char *const by_layer[] = {"rope_parameters.full_attention",
                                     "rope_parameters.sliding_attention"};
-    const bool nested = family->rope_by_layer && new;
+    const bool new = hf_has(hf, "rope_parameters"), old = hf_has(hf, "rope_scaling");
     double full = family->rope_theta > 0 ? family->rope_theta : 10000, sliding;
-    struct source s = {hf, t, new ? "rope_parameters" : "rope_scaling",
-                       !strcmp(family->type, "phi3")};
+    /* Where a file has both, transformers takes rope_scaling; by layer, what it says of the layers
+     * that see all. */
+    struct source s = {.hf = hf,
+                       .t = t,
+                       .section = old ? "rope_scaling" : "rope_parameters",
+                       .own_longrope = !strcmp(family->type, "phi3")};
 
     FSDP_TRY(hf_float(hf, "rope_theta", false, 1, 1e12, &full, err));
     if (family->rotary_fraction > 0)
@@ -273,14 +293,17 @@ int family_read_rope(struct traits *t, const struct family *family, const struct
     if (new && !family->rope_by_layer && (hf_has(hf, by_layer[0]) || hf_has(hf, by_layer[1])))
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "rope_parameters",
                          "has sections by layer, which model_type %s does not take", family->type);
-    if (nested)
+    if (family->rope_by_layer) {
+        s.over = old ? "rope_scaling" : NULL;
         s.section = by_layer[0];
+    }
     FSDP_TRY(read_rope(&t->rope[TRAITS_ROPE_FULL], &s, family, full, err));
     if (!family->rope_by_layer)
         return FSDP_OK;
     sliding = family->sliding_rope_theta > 0 ? family->sliding_rope_theta : full;
     if (family->sliding_rope_key)
         FSDP_TRY(hf_float(hf, family->sliding_rope_key, false, 1, 1e12, &sliding, err));
-    s.section = by_layer[1]; /* transformers 4 scales the others alone */
+    s.over = NULL; /* transformers 4 scales the others alone */
+    s.section = by_layer[1];
     return read_rope(&t->rope[TRAITS_ROPE_SLIDING], &s, family, sliding, err);
 }

@@ -30,6 +30,7 @@ struct family {
     double rope_theta, sliding_rope_theta;
     const char *sliding_rope_key; /* its key, before transformers 5 */
     double rotary_fraction;       /* of a head, where config.json does not say; 0: 1 */
+    const char *rope_parameters;  /* JSON, where config.json has neither these nor rope_scaling */
     bool partial_rotary;          /* config.json may say how much of a head turns */
     bool rope_by_layer;           /* layers with a window have another base */
     bool no_rope;                 /* learned positions, or none */

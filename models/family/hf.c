@@ -98,6 +98,18 @@ bool hf_is_null(const struct hf_config *config, const char *key)
     return json_is_null(json_object_get(config->root, key));
 }
 
+int hf_default(const struct hf_config *config, const char *key, const char *other, const char *json,
+               struct fsdp_err *err)
+{
+    json_t *value;
+
+    if (hf_has(config, key) || hf_has(config, other))
+        return FSDP_OK;
+    if (!(value = json_loads(json, 0, NULL)) || json_object_set_new(config->root, key, value))
+        return fsdp_err_set(err, FSDP_ENOMEM, "out of memory for the keys of %s", config->path);
+    return FSDP_OK;
+}
+
 /* *out is NULL where the key is absent and may be. */
 static int get(const struct hf_config *config, const char *key, bool required, const json_t **out,
                struct fsdp_err *err)

@@ -19,6 +19,9 @@ void hf_config_close(struct hf_config *config);
 bool hf_has(const struct hf_config *config, const char *key);
 /* Is it there as null? */
 bool hf_is_null(const struct hf_config *config, const char *key);
+/* Gives the key this value, JSON, where the file has neither it nor `other`. */
+int hf_default(const struct hf_config *config, const char *key, const char *other, const char *json,
+               struct fsdp_err *err);
 /* An integer of [least, most]. */
 int hf_int(const struct hf_config *config, const char *key, bool required, int least, int most,
            int *out, struct fsdp_err *err);

@@ -44,7 +44,7 @@ struct model_dtypes {
 };
 
 /* What config.json says besides the architecture. */
-enum { MODEL_MAX_EOS = 8 };
+enum { MODEL_MAX_EOS = 256 };
 struct model_info {
     enum fsdp_dtype dtype; /* of the weights, as Hugging Face stores them */
     int bos;               /* token id, -1: none */
