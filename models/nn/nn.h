@@ -259,10 +259,12 @@ struct nn_logits {
     enum fsdp_dtype dtype;
 };
 
-/* Adds sum over rows of -log softmax(z)[target] to *loss_sum, in double, where z is what nn_logits
- * makes of the logits, in fp32. Where `grad`, logits become the gradient of the sum by them,
- * ((softmax - onehot) dz/dlogits) * scale * *loss_scale. A row with a negative target counts for
- * nothing. */
+/* Adds the sum of the rows' losses to *loss_sum, in double. z is what nn_logits makes of a row's
+ * logits, in fp32, and lse = log sum exp z. The loss is weight * ((1 - smoothing) (lse - z[target])
+ * + smoothing (lse - mean z) + z_loss lse^2): label smoothing of Szegedy et al. (arXiv 1512.00567),
+ * and the z-loss of Chowdhery et al. (arXiv 2204.02311). Where `grad`, logits become the gradient
+ * of the sum by them, times scale * *loss_scale. A row with a negative target counts for nothing.
+ */
 struct nn_cross_entropy {
     void *logits;           /* (rows, vocab), and gradients of the same type */
     const int32_t *targets; /* (rows) */
@@ -271,6 +273,8 @@ struct nn_cross_entropy {
     int ld; /* elements from a row of logits to the next; 0: vocab */
     float scale;
     float logit_scale, softcap; /* 0: 1, and none */
+    float smoothing, z_loss;    /* smoothing: 0 to less than 1 */
+    const float *weights;       /* (rows), any sign; NULL: 1 */
     const float *loss_scale;    /* fsdp_view's; NULL: 1 */
     bool grad;
     enum fsdp_dtype dtype;

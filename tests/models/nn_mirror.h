@@ -318,6 +318,7 @@ MIRROR(cross_entropy, nn_cross_entropy, {
     a.targets = mirror_up(a.targets, (size_t)a.rows * sizeof(int32_t), false);
     a.loss_sum = mirror_up(a.loss_sum, sizeof(double), true);
     MIRROR_IN(loss_scale, 1, FSDP_F32);
+    MIRROR_IN(weights, (size_t)a.rows, FSDP_F32);
 })
 MIRROR(split_tokens, nn_split_tokens,
        { /* the tokens are host memory */

@@ -246,6 +246,8 @@ static void test_head(int rows, int nin, int vocab, int ld, float softcap)
                                  .scale = 0.25f,
                                  .logit_scale = softcap == 0.0f ? 0.0f : 0.8f,
                                  .softcap = softcap,
+                                 .smoothing = 0.1f,
+                                 .z_loss = 1e-3f,
                                  .grad = true,
                                  .dtype = type};
     struct nn_cross_entropy d = c;

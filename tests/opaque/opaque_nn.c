@@ -32,7 +32,7 @@
     X(copy_blocks, nn_copy_blocks, (a->out, a->x))                                                \
     X(logits, nn_logits, (a->logits))                                                             \
     X(dropout, nn_dropout, (a->out, a->x))                                                        \
-    X(cross_entropy, nn_cross_entropy, (a->logits, a->targets, a->loss_sum, a->loss_scale))       \
+    X(cross_entropy, nn_cross_entropy, (a->logits, a->targets, a->loss_sum, a->loss_scale, a->weights))       \
     X(split_tokens, nn_split_tokens, (a->inputs, a->targets))                                     \
     X(positions, nn_positions, (a->out, a->starts))
 /* clang-format on */

@@ -106,56 +106,109 @@ static const float *read_step(const struct nn_cross_entropy *a, const void *row,
     return room;
 }
 
+/* What is known of a row's z. */
+struct row_sums {
+    size_t target;
+    float most, z_target;
+    double sum, sum_z; /* of exp(z - most); of z, where labels are smoothed */
+};
+
+/* The gradient by z: each * exp(z - most) - flat, and less the peak at the target. */
+struct row_slopes {
+    float each, flat, peak;
+};
+
+static double row_weight(const struct nn_cross_entropy *a, size_t row)
+{
+    return a->weights ? (double)a->weights[row] : 1;
+}
+
+static double row_loss(const struct nn_cross_entropy *a, size_t row, const struct row_sums *r)
+{
+    const double above = log(r->sum), lse = above + (double)r->most, eps = (double)a->smoothing;
+    double loss = above - ((double)r->z_target - (double)r->most);
+
+    if (eps > 0)
+        loss = (1 - eps) * loss + eps * (above - (r->sum_z / a->vocab - (double)r->most));
+    return row_weight(a, row) * (loss + (double)a->z_loss * lse * lse);
+}
+
+static struct row_slopes row_slopes(const struct nn_cross_entropy *a, size_t row,
+                                    const struct row_sums *r)
+{
+    const float scale = a->scale * (a->loss_scale ? *a->loss_scale : 1) * (float)row_weight(a, row);
+    double turn = 1;
+
+    if (a->z_loss != 0.0f)
+        turn += 2 * (double)a->z_loss * (log(r->sum) + (double)r->most);
+    return (struct row_slopes){.each = (float)((double)scale * turn / r->sum),
+                               .flat = scale * a->smoothing / (float)a->vocab,
+                               .peak = scale * (1 - a->smoothing)};
+}
+
+/* exp(z - most) of elements [from, from + nelem) become gradients by z. */
+static void take_slopes(float *x, size_t from, size_t nelem, size_t target, struct row_slopes s)
+{
+    scale_row(x, nelem, s.each);
+    for (size_t i = 0; i < nelem && s.flat != 0.0f; i++)
+        x[i] -= s.flat;
+    if (target >= from && target - from < nelem)
+        x[target - from] -= s.peak;
+}
+
 /* Elements [from, from + nelem) of a row become gradients. */
 static void entropy_gradient(const struct nn_cross_entropy *a, void *row, size_t from, size_t nelem,
-                             size_t target, float most, double sum, float grad_scale)
+                             const struct row_sums *r, struct row_slopes slopes)
 {
     const struct step step = step_of(a->logit_scale, a->softcap);
     float room[NN_PIECE], grad[NN_PIECE];
     const float *z = read_step(a, row, from, nelem, room);
 
-    exp_piece(grad, z, nelem, most);
-    scale_row(grad, nelem, (float)((double)grad_scale / sum));
-    if (target >= from && target - from < nelem)
-        grad[target - from] -= grad_scale;
+    exp_piece(grad, z, nelem, r->most);
+    take_slopes(grad, from, nelem, r->target, slopes);
     if (changes(step))
         step_gradient(grad, nn_read(row, a->dtype, from, nelem, room), nelem, step);
     fsdp_cpu_convert(nn_at(row, a->dtype, from), a->dtype, grad, FSDP_F32, nelem);
 }
 
+static double sum_of(const struct nn_cross_entropy *a, const float *z, size_t nelem)
+{
+    return a->smoothing > 0 ? (double)nn_sum(z, nelem) : 0;
+}
+
 /* A row of a 16-bit type, or of logits that a step changes, in pieces: as a row of fp32 with these
  * values. */
-static double entropy_pieces(const struct nn_cross_entropy *a, void *row, size_t target,
-                             float grad_scale)
+static double entropy_pieces(const struct nn_cross_entropy *a, void *x, size_t row, size_t target)
 {
     const size_t vocab = (size_t)a->vocab;
-    float room[NN_PIECE], most = -INFINITY, z_target = 0;
-    double sum = 0;
+    struct row_sums r = {.target = target, .most = -INFINITY};
+    float room[NN_PIECE];
 
     for (size_t from = 0, n; from < vocab; from += n) {
         n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
-        const float *z = read_step(a, row, from, n, room);
-        most = fmaxf(most, nn_max(z, n));
+        const float *z = read_step(a, x, from, n, room);
+        r.most = fmaxf(r.most, nn_max(z, n));
+        r.sum_z += sum_of(a, z, n);
         if (target >= from && target - from < n)
-            z_target = z[target - from];
+            r.z_target = z[target - from];
     }
     for (size_t from = 0, n; from < vocab; from += n) {
         n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
-        exp_piece(room, read_step(a, row, from, n, room), n, most);
-        sum += (double)nn_sum(room, n);
+        exp_piece(room, read_step(a, x, from, n, room), n, r.most);
+        r.sum += (double)nn_sum(room, n);
     }
+    const struct row_slopes slopes = row_slopes(a, row, &r);
     for (size_t from = 0, n; from < vocab && a->grad; from += n) {
         n = vocab - from < NN_PIECE ? vocab - from : NN_PIECE;
-        entropy_gradient(a, row, from, n, target, most, sum, grad_scale);
+        entropy_gradient(a, x, from, n, &r, slopes);
     }
-    return log(sum) - ((double)z_target - (double)most);
+    return row_loss(a, row, &r);
 }
 
 /* The row's loss; its logits become gradients if they are wanted. */
 static double entropy_row(const struct nn_cross_entropy *a, size_t row)
 {
     const size_t vocab = (size_t)a->vocab;
-    const float grad_scale = a->scale * (a->loss_scale ? *a->loss_scale : 1);
     float *x = nn_at(a->logits, a->dtype, row * (size_t)nn_cross_entropy_ld(a));
 
     if (a->targets[row] < 0) {
@@ -165,14 +218,14 @@ static double entropy_row(const struct nn_cross_entropy *a, size_t row)
     }
     const size_t target = (size_t)a->targets[row];
     if (a->dtype != FSDP_F32 || changes(step_of(a->logit_scale, a->softcap)))
-        return entropy_pieces(a, x, target, grad_scale);
-    const float most = nn_max(x, vocab), x_target = x[target];
-    const double sum = exp_row(x, x, vocab, most);
-    if (a->grad) {
-        scale_row(x, vocab, (float)((double)grad_scale / sum));
-        x[target] -= grad_scale;
-    }
-    return log(sum) - ((double)x_target - (double)most);
+        return entropy_pieces(a, x, row, target);
+    struct row_sums r = {.target = target, .most = nn_max(x, vocab), .z_target = x[target]};
+    for (size_t from = 0; from < vocab && a->smoothing > 0; from += NN_PIECE)
+        r.sum_z += sum_of(a, x + from, vocab - from < NN_PIECE ? vocab - from : NN_PIECE);
+    r.sum = exp_row(x, x, vocab, r.most);
+    if (a->grad)
+        take_slopes(x, 0, vocab, target, row_slopes(a, row, &r));
+    return row_loss(a, row, &r);
 }
 
 enum { SPAN_ROWS = 256 };

@@ -142,12 +142,24 @@ static __device__ inline softmax_sum row_sum(const T *x, size_t vocab, logit_ste
     return joined_lanes(room[lane % NWARPS], NWARPS);
 }
 
+/* The sum of a row's z. */
+template <class T, bool STEPS>
+static __device__ inline double row_total(const T *x, size_t vocab, logit_step step)
+{
+    __shared__ double room[WARP];
+    double sum = 0;
+    for (size_t at = threadIdx.x; at < vocab; at += LOSS_THREADS)
+        sum += (double)(STEPS ? step_logit(fsdp_to_float(x[at]), step) : fsdp_to_float(x[at]));
+    return block_sum(sum, room);
+}
+
 struct entropy_args {
     const int32_t *targets;
+    const float *weights;
     double *losses;
     const float *loss_scale;
     int vocab, ld;
-    float scale;
+    float scale, smoothing, z_loss;
     logit_step step;
     bool grad, aligned;
 };
@@ -168,11 +180,15 @@ __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, 
         return;
     }
     const softmax_sum all = row_sum<T, STEPS>(x, vocab, a.step, a.aligned);
+    const double total = a.smoothing > 0.0f ? row_total<T, STEPS>(x, vocab, a.step) : 0;
     if (threadIdx.x == 0)
         x_target = STEPS ? step_logit(fsdp_to_float(x[target]), a.step) : fsdp_to_float(x[target]);
     __syncthreads(); /* the target's logit was read */
-    const float to_grad = a.scale * (a.loss_scale ? *a.loss_scale : 1.0f);
-    const float each = (float)((double)to_grad / all.sum);
+    const float weight = a.weights ? a.weights[row] : 1.0f;
+    const float to_grad = a.scale * (a.loss_scale ? *a.loss_scale : 1.0f) * weight;
+    const double lse = a.z_loss != 0.0f ? log(all.sum) + (double)all.most : 0;
+    const float each = (float)((double)to_grad * (1 + 2 * (double)a.z_loss * lse) / all.sum);
+    const float flat = to_grad * a.smoothing / (float)a.vocab, peak = to_grad * (1.0f - a.smoothing);
     for (size_t left = a.grad ? (vocab + LOSS_STEP - 1) / LOSS_STEP : 0; left > 0; left--) {
         const size_t at = (left - 1) * LOSS_STEP + threadIdx.x * VEC;
 #pragma unroll
@@ -184,16 +200,21 @@ __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, 
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
                 const float x_i = v[k][i], z = STEPS ? step_logit(x_i, a.step) : x_i;
-                v[k][i] =
-                    exp_for<T>(z - all.most) * each - (to + i == (size_t)target ? to_grad : 0.0f);
+                v[k][i] = exp_for<T>(z - all.most) * each - flat -
+                          (to + i == (size_t)target ? peak : 0.0f);
                 if (STEPS)
                     v[k][i] *= step_slope(x_i, a.step);
             }
             store8(x, to, vocab, a.aligned, v[k]);
         }
     }
-    if (threadIdx.x == 0) /* last, so that nobody waits for its logarithm */
-        a.losses[row] = log(all.sum) - ((double)x_target - (double)all.most);
+    if (threadIdx.x == 0) { /* last, so that nobody waits for its logarithm */
+        const double above = log(all.sum), eps = (double)a.smoothing;
+        double loss = above - ((double)x_target - (double)all.most);
+        if (eps > 0)
+            loss = (1 - eps) * loss + eps * (above - (total / a.vocab - (double)all.most));
+        a.losses[row] = (double)weight * (loss + (double)a.z_loss * lse * lse);
+    }
 }
 
 __global__ void __launch_bounds__(SUM_THREADS)
@@ -218,12 +239,22 @@ extern "C" int nn_cuda_cross_entropy(struct fsdp_lane *lane, const struct nn_cro
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
-    entropy_args args = {NULL, (double *)scratch, a->loss_scale, a->vocab, ld, a->scale,
-                         step, a->grad,           aligned};
+    entropy_args args = {};
+    args.losses = (double *)scratch;
+    args.loss_scale = a->loss_scale;
+    args.vocab = a->vocab;
+    args.ld = ld;
+    args.scale = a->scale;
+    args.smoothing = a->smoothing;
+    args.z_loss = a->z_loss;
+    args.step = step;
+    args.grad = a->grad;
+    args.aligned = aligned;
     for (int first = 0; first < a->rows; first += most) {
         const int rows = a->rows - first < most ? a->rows - first : most;
         const size_t at = (size_t)first * (size_t)ld;
         args.targets = a->targets + first;
+        args.weights = a->weights ? a->weights + first : NULL;
         if (changes(step))
             LAUNCH_FOR_TYPE(a->dtype, lane, (cross_entropy_kernel<elem, true>), (unsigned)rows,
                             LOSS_THREADS, TO(a->logits) + at, args);
