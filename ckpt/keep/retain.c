@@ -81,7 +81,16 @@ static int newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, struct fsdp_err *err)
+static bool has_step(const int64_t *steps, int nsteps, const char *name)
+{
+    for (int i = 0; i < nsteps; i++)
+        if (steps[i] == ckpt_step_of_name(name))
+            return true;
+    return false;
+}
+
+int ckpt_retain(const char *root, int keep, const int64_t *spare, int nspare, ckpt_stays_f *stays,
+                void *ctx, struct fsdp_err *err)
 {
     struct retain r = {.root = root, .stays = stays, .ctx = ctx};
     struct ckpt_names all, published = {0};
@@ -107,7 +116,8 @@ int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, stru
     if (published.nnames)
         qsort(published.names, (size_t)published.nnames, sizeof *published.names, newest_first);
     for (int i = keep; keep && rc == FSDP_OK && i < published.nnames; i++)
-        rc = unpublish_step(&r, published.names[i], err);
+        if (!has_step(spare, nspare, published.names[i]))
+            rc = unpublish_step(&r, published.names[i], err);
     if (rc == FSDP_OK)
         rc = ckpt_remains_each(r.ops, root, CKPT_STALE_SECONDS, sweep, &r, err);
     if (rc == FSDP_OK)
@@ -128,11 +138,9 @@ int ckpt_staged_retain(const char *staging, const int64_t *steps, int nsteps, ck
     FSDP_TRY(ckpt_store_names(&names, r.ops, staging, err));
     int rc = FSDP_OK;
     for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
-        int64_t step = ckpt_step_of_name(names.names[i]);
         struct fsdp_err why = FSDP_ERR_INIT;
-        bool wanted = step < 0;
-        for (int k = 0; k < nsteps; k++)
-            wanted |= steps[k] == step;
+        const bool wanted =
+            ckpt_step_of_name(names.names[i]) < 0 || has_step(steps, nsteps, names.names[i]);
         rc = wanted ? FSDP_OK : unpublish_step(&r, names.names[i], &why);
         if (rc) /* another node that sees the same folder may have been faster */
             rc = rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading the settings of a run, and checks over several of them. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,7 +211,13 @@ static int check_given(const struct config *c, struct fsdp_err *err)
     if (!c->model.path[0])
         return config_refuse(c, "model.path", err, "must be given: %s",
                              config_table[config_row_of("model.path")].help);
-    if (c->train.steps > 0 && c->data.path.nelem == 0 && !c->nsources)
+    if (c->train.steps < 0 && !(c->train.epochs > 0))
+        return config_refuse(c, "train.steps", err, "must be given, or train.epochs: %s",
+                             config_table[config_row_of("train.steps")].help);
+    if (c->train.steps >= 0 && c->train.epochs > 0)
+        return config_refuse(c, "train.epochs", err,
+                             "is given, and train.steps, too; leave out one of them");
+    if (c->train.steps != 0 && c->data.path.nelem == 0 && !c->nsources)
         return config_refuse(c, "data.path", err, "must be given where train.steps is not 0: %s",
                              config_table[config_row_of("data.path")].help);
     return check_paths(c, err);
@@ -221,12 +228,28 @@ static int check_optim(const struct config *c, struct fsdp_err *err)
     if (c->optim.min_lr > c->optim.lr)
         return config_refuse(c, "optim.min_lr", err, "%g is above optim.lr, %g", c->optim.min_lr,
                              c->optim.lr);
-    if (c->optim.decay_steps > 0 && c->optim.warmup_steps + c->optim.decay_steps > c->train.steps)
+    if (c->train.steps >= 0 && c->optim.decay_steps > 0 &&
+        c->optim.warmup_steps + c->optim.decay_steps > c->train.steps)
         return config_refuse(c, "optim.decay_steps", err,
                              "%" PRId64 " steps of decay after %" PRId64
                              " of warm-up do not fit into %" PRId64 " steps",
                              c->optim.decay_steps, c->optim.warmup_steps, c->train.steps);
     return FSDP_OK;
+}
+
+int config_count_steps(struct config *c, uint64_t nrows, struct fsdp_err *err)
+{
+    const double rows = c->train.epochs * (double)nrows;
+    const double steps = ceil(rows / (double)c->train.global_batch_size * (1 - 1e-12));
+
+    if (c->train.steps >= 0)
+        return FSDP_OK;
+    if (!(steps <= 1e15))
+        return config_refuse(c, "train.epochs", err, "%g passes over %" PRIu64 " rows are too many",
+                             c->train.epochs, nrows);
+    c->train.steps = (int64_t)steps;
+    c->train.epochs = 0;
+    return check_optim(c, err);
 }
 
 static int check_data(const struct config *c, struct fsdp_err *err)
@@ -277,6 +300,13 @@ static int check_rest(const struct config *c, struct fsdp_err *err)
             c, "fsdp.wrap_modules", err,
             "names no module for fsdp.wrap_policy list; policy none makes one unit "
             "of the whole model");
+    if (c->train.early_stop > 0 && !c->train.eval_interval)
+        return config_refuse(c, "train.early_stop", err,
+                             "needs evaluations; set train.eval_interval and data.eval_path");
+    if (c->train.early_stop > 0 && !c->data.eval_path.nelem)
+        return config_refuse(c, "train.early_stop", err, "needs data.eval_path");
+    if (c->checkpoint.keep_best && !c->data.eval_path.nelem)
+        return config_refuse(c, "checkpoint.keep_best", err, "needs data.eval_path");
     if (strcmp(c->checkpoint.resume, "must") == 0 && !c->checkpoint.path[0])
         return config_refuse(c, "checkpoint.resume", err,
                              "must resume, but checkpoint.path is not set");

@@ -54,17 +54,22 @@ struct config {
         char tokenizer[CONFIG_TEXT], cache[CONFIG_TEXT], date[CONFIG_TEXT];
         int special, train_on;     /* enum data_special, data_train_on */
         int too_long, on_bad_line; /* enum data_too_long, config_bad_line */
-        char text_key[CONFIG_TEXT];
+        char text_key[CONFIG_TEXT], weight_key[CONFIG_TEXT];
         int64_t document_end;       /* a token; -1: the model's, -2: none */
         int64_t seq_len, eval_rows; /* seq_len 0: auto; eval_rows 0: all */
         int64_t remote_cache;       /* MiB */
     } data;
     struct {
-        int64_t steps, global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
-        int64_t seed, eval_interval, threads;               /* threads 0: auto */
-        int on_nonfinite, bind;                             /* enum config_nonfinite, config_bind */
-        int64_t late_results;                               /* -1 auto, 0, 1 */
-        double peak_tflops;                                 /* 0: auto */
+        int64_t steps;                               /* -1: not known before config_count_steps */
+        int64_t global_batch_size, micro_batch_size; /* micro_batch_size 0: auto */
+        int64_t seed, eval_interval, threads;        /* threads 0: auto */
+        int on_nonfinite, bind;                      /* enum config_nonfinite, config_bind */
+        int64_t late_results;                        /* -1 auto, 0, 1 */
+        double epochs;                               /* 0: steps are given */
+        double label_smoothing, z_loss;
+        int64_t early_stop; /* 0: never */
+        double early_stop_delta;
+        double peak_tflops; /* 0: auto */
     } train;
     struct {
         int name;
@@ -100,11 +105,12 @@ struct config {
         int64_t interval, keep, staging_keep, async_memory;
         double before_end;
         int data_position, compress, async_busy;
-        bool fsync, async;
+        bool fsync, async, keep_best;
     } checkpoint;
     struct {
         char metrics[CONFIG_TEXT], tensorboard[CONFIG_TEXT], prometheus[CONFIG_TEXT];
         char html[CONFIG_TEXT], trace[CONFIG_TEXT];
+        int64_t noise_scale; /* 0: none */
         int64_t tensorboard_histograms, interval, trace_begin, trace_steps;
         int progress, color;
     } log;
@@ -122,6 +128,9 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
 /* The same without the checks that a run needs: to show what stands in an unfinished file. */
 int config_load_unchecked(struct config **out, const char *path, int noverrides,
                           char *const *overrides, struct fsdp_err *err);
+/* Where train.epochs is given, sets train.steps for data whose pass has nrows rows, and epochs to
+ * 0; else nothing. FSDP_EINVAL names the key: too many steps, or too few for optim.decay_steps. */
+int config_count_steps(struct config *config, uint64_t nrows, struct fsdp_err *err);
 /* The table of keys. */
 const struct fsdp_tunable *config_keys(int *nkeys);
 /* Where a key got its value: "run.yaml:7", "command line", or "run.yaml" for a default; then ":

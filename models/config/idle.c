@@ -15,6 +15,7 @@ static const struct {
     {"model.seed", "model.init", "random"},
     {"data.text_key", "data.format", "jsonl"},
     {"data.on_bad_line", "data.format", "jsonl"},
+    {"data.weight_key", "data.format", "jsonl"},
     {"data.too_long", "data.format", "jsonl"},
     {"data.eval_rows", "data.eval_path", NULL},
     {"train.eval_interval", "data.eval_path", NULL},
@@ -138,7 +139,7 @@ void config_warn_idle(const struct config *config)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: schedulefree is meant for a rate that stays: set optim.schedule constant",
                  config_where(where, sizeof where, config, "optim.schedule"));
-    if (config->optim.warmup_steps > config->train.steps && config->train.steps > 0)
+    if (config->train.steps > 0 && config->optim.warmup_steps > config->train.steps)
         fsdp_log(FSDP_LOG_WARN,
                  "%s: %" PRId64 " steps of warm-up are more than the run's %" PRId64
                  ": it ends before optim.lr is reached",

@@ -146,7 +146,7 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
                             opts->npaths < 1 ? "path" : "row length");
     const bool has_text = opts->format == DATA_TEXT || opts->format == DATA_JSONL;
-    if (has_text && opts->text && opts->text->tokenizer)
+    if (has_text && opts->text && opts->text->tokenizer && !opts->weight_key)
         return fsdp_err_set(err, FSDP_EINVAL, "data: text was not made token files");
     if (opts->format == DATA_TEXT && opts->text && opts->text->refusal)
         return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", opts->text->refusal),
@@ -230,6 +230,11 @@ bool data_has_labels(const struct data *data)
     return data->documents || data->opts.documents;
 }
 
+bool data_has_weights(const struct data *data)
+{
+    return data->documents && data->opts.weight_key;
+}
+
 uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut)
 {
     *ntokens = *ncut = 0;
@@ -250,6 +255,8 @@ uint64_t data_hash(const struct data *data)
         hash = fsdp_hash(hash, &data->opts.too_long, sizeof data->opts.too_long);
     if (data->documents && data->opts.text_key && strcmp(data->opts.text_key, "text") != 0)
         hash = fsdp_hash(hash, data->opts.text_key, strlen(data->opts.text_key));
+    if (data_has_weights(data))
+        hash = fsdp_hash(hash, data->opts.weight_key, strlen(data->opts.weight_key));
     if (data->opts.tokens_of) {
         const uint64_t how = data_text_hash(data->opts.text, data->opts.text_key);
         hash = fsdp_hash(hash, &how, sizeof how);

@@ -63,6 +63,9 @@ struct data_opts {
     int nends, ends[DATA_MAX_ENDS];
     /* Of jsonl. */
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
+    /* The field that holds a document's weight, until data_close; NULL: none. Its lines are then
+     * tokenized at each read. */
+    const char *weight_key;
     enum data_too_long too_long;
     const struct data_remote *remote; /* reads addresses; until data_close; NULL: none are read */
     uint64_t remote_nbytes;           /* size limit of the temporary file for their data */
@@ -97,6 +100,8 @@ uint64_t data_hash(const struct data *data);
 
 /* Do rows have labels and documents of their own? */
 bool data_has_labels(const struct data *data);
+/* Have its documents weights? */
+bool data_has_weights(const struct data *data);
 /* Documents and tokens of rows of whole documents, and how many are longer than a row; 0 otherwise.
  */
 uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *ncut);
@@ -106,6 +111,7 @@ uint64_t data_ndocuments(const struct data *data, uint64_t *ntokens, uint64_t *n
  * starts may be NULL where data_has_labels is false. */
 struct data_row {
     int32_t *tokens, *labels, *starts;
+    float *weights; /* of the positions' losses; NULL: not wanted */
 };
 /* Rows count on over the passes: row r is row r % data_nrows of pass r / data_nrows. Errors name
  * file and position. Local, blocks. */

@@ -285,6 +285,7 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     d->line.text = opts->text;
     d->line.highest = -1;
     d->line.text_key = opts->text_key;
+    d->line.weight_key = opts->weight_key;
     d->seq_len = opts->seq_len;
     d->vocab_size = opts->vocab_size;
     d->of_lines = opts->format == DATA_JSONL;
@@ -412,6 +413,8 @@ int data_documents_row(struct data_documents *d, struct data_files *files, uint6
         FSDP_TRY((d->of_lines ? place_line : place_tokens)(d, files, document, part, out, err));
         for (int i = used; i < used + here; i++)
             out->starts[i] = used;
+        for (int i = used; out->weights && i < used + here; i++)
+            out->weights[i] = d->of_lines ? (float)d->line.weight : 1;
         used += here;
         at = (struct row){at.document + 1, 0};
     }
@@ -420,6 +423,8 @@ int data_documents_row(struct data_documents *d, struct data_files *files, uint6
         if (t < seq_len) {
             out->labels[t] = DATA_IGNORE;
             out->starts[t] = used;
+            if (out->weights)
+                out->weights[t] = 1;
         }
     }
     return FSDP_OK;

@@ -127,6 +127,14 @@ bool data_mixture_has_labels(const struct data_mixture *m)
     return false;
 }
 
+bool data_mixture_has_weights(const struct data_mixture *m)
+{
+    for (int i = 0; i < m->nsources; i++)
+        if (data_has_weights(m->sources[i]))
+            return true;
+    return false;
+}
+
 int data_mixture_row(struct data_mixture *m, uint64_t row, const struct data_row *out,
                      struct fsdp_err *err)
 {
@@ -136,6 +144,8 @@ int data_mixture_row(struct data_mixture *m, uint64_t row, const struct data_row
     data_mix_at(m->mix, row, &source, &source_row);
     struct data *data = m->sources[source];
     FSDP_TRY(data_row(data, source_row, out, err));
+    for (int t = 0; out->weights && !data_has_weights(data) && t < data_seq_len(data); t++)
+        out->weights[t] = 1;
     if (data_has_labels(data) || !out->labels)
         return FSDP_OK;
     for (int t = 0; t < data_seq_len(data); t++) {

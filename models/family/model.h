@@ -27,6 +27,10 @@ struct model_batch {
     /* (B, T) where the document begins that a position is in, rising along a row from 0: attention
      * and positions begin anew there. NULL: a row is one document. */
     const int32_t *starts;
+    /* What the loss is besides cross-entropy (nn_cross_entropy). weights: (B, T) factors of the
+     * positions' losses, of any sign; NULL: 1. Zeros: the cross-entropy alone. */
+    const float *weights;
+    double label_smoothing, z_loss;
     /* Dropout as config.json says, or none. What is dropped is decided by the seed and the number
      * of a row in the whole run, which is first_row for the first and counts on. */
     bool dropout;

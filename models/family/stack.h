@@ -163,6 +163,7 @@ struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack
 struct stack_root_mem {
     int32_t *inputs, *targets;   /* (B*T) */
     int32_t *starts, *positions; /* (B*T) */
+    float *weights;              /* (B*T) of positions' losses */
     struct stack_tables tables;  /* of T positions */
     void *stream;                /* (B*T, C) */
 };

@@ -96,6 +96,7 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     mem->targets = stack_carve(&area, rows, sizeof(int32_t));
     mem->starts = stack_carve(&area, rows, sizeof(int32_t));
     mem->positions = stack_carve(&area, rows, sizeof(int32_t));
+    mem->weights = stack_carve(&area, rows, sizeof(float));
     stack_tables_layout(&mem->tables, m, T, &area);
     mem->stream = carve_act(&area, m, rows * (size_t)m->traits.dim);
     return area.nbytes;

@@ -141,6 +141,8 @@ static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_
         FSDP_TRY(fsdp_copy(view->lane, p->mem.targets, b->labels, nbytes, err));
     if (b->starts)
         FSDP_TRY(fsdp_copy(view->lane, p->mem.starts, b->starts, nbytes, err));
+    if (b->weights)
+        FSDP_TRY(fsdp_copy(view->lane, p->mem.weights, b->weights, nbytes, err));
     struct nn_positions positions = {
         .out = p->mem.positions, .starts = b->starts ? p->mem.starts : NULL, .B = b->B, .T = b->T};
     FSDP_TRY(m->nn->positions(view->lane, &positions, err));
@@ -300,6 +302,9 @@ static int head_loss(const struct pass *p, const struct fsdp_view *view,
                                     .scale = (float)p->batch->loss_scale,
                                     .logit_scale = (float)p->m->traits.logit_scale,
                                     .softcap = (float)p->m->traits.logit_softcap,
+                                    .smoothing = (float)p->batch->label_smoothing,
+                                    .z_loss = (float)p->batch->z_loss,
+                                    .weights = p->batch->weights ? p->mem.weights + first : NULL,
                                     .loss_scale = view->loss_scale,
                                     .grad = p->train,
                                     .dtype = p->m->dtypes.output};

@@ -35,12 +35,14 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(set_rates(&l->rates, p, err));
     FSDP_TRY(train_words_open(&l->words, p->device, err));
     FSDP_TRY(train_norms_open(&l->norms, p, err));
+    FSDP_TRY(train_noise_open(&l->noise, p, err));
     return train_rows_open(&l->rows, p, l->oob->rank, err);
 }
 
 void train_loop_close(struct train_loop *l)
 {
     train_rows_close(&l->rows);
+    train_noise_close(&l->noise);
     train_norms_close(&l->norms);
     train_words_close(&l->words);
 }
@@ -70,8 +72,12 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     sinks_phase(l->sinks.rows, SINK_STEPS);
     row->has_eval = true;
     row->eval_loss = held_out.loss;
+    row->eval_perplexity = exp(held_out.loss);
     row->eval_nats_per_byte = held_out.nats_per_byte;
     row->eval_bits_per_byte = held_out.nats_per_byte / M_LN2;
+    const bool best = train_best_take(&l->state.best, l->parts->config, row->step, held_out.loss);
+    l->best_due = best && l->parts->config->checkpoint.keep_best && l->hooks.save;
+    l->settled = train_best_ends(&l->state.best, l->parts->config);
     l->clock.evaluated += fsdp_time_now() - began;
     l->clock.exposed_comm += exposed_comm(l) - comm;
     if (held_out.nats_per_byte > 0)
@@ -140,6 +146,13 @@ static void write_metrics(struct train_loop *l, struct metrics_row *row)
     row->nsources = 0;
 }
 
+/* Is the loss the cross-entropy, and nothing besides? */
+static bool is_plain(const struct train_loop *l)
+{
+    const struct config *c = l->parts->config;
+    return !(c->train.label_smoothing > 0) && !(c->train.z_loss > 0) && !l->rows.weights;
+}
+
 /* Reads the result of the latest step, and evaluates where that is due; one line of metrics. */
 static int finish_pending(struct train_loop *l, struct fsdp_err *err)
 {
@@ -150,13 +163,16 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
         return FSDP_OK;
     l->pending.waits = false;
     FSDP_TRY(fsdp_step_result(l->parts->fsdp, &result, err));
-    row->loss =
-        l->pending.ntokens > 0 ? result.control[TRAIN_CONTROL_LOSS] / l->pending.ntokens : 0;
+    row->loss = l->pending.weight > 0 ? result.control[TRAIN_CONTROL_LOSS] / l->pending.weight : 0;
+    if (is_plain(l))
+        row->perplexity = exp(row->loss);
     if (train_norms_due(&l->norms, row->step))
         FSDP_TRY(train_norms_take(&l->norms, row, err));
     row->grad_norm = result.grad_norm;
     row->loss_scale = result.loss_scale;
     row->skipped = result.skipped;
+    if (train_noise_due(&l->noise, row->step))
+        FSDP_TRY(train_noise_take(&l->noise, row, err));
     row->tokens_per_s = train_rows_ntokens(&l->rows) / l->pending.seconds;
     l->stopped |= result.control[TRAIN_CONTROL_STOP] > 0;
     l->save_asked |= result.control[TRAIN_CONTROL_SAVE] > 0;
@@ -185,11 +201,11 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static int micro_step(struct train_loop *l, int micro, double ntokens, double *loss_sum,
+static int micro_step(struct train_loop *l, int micro, double weight, double *loss_sum,
                       struct fsdp_err *err)
 {
     const struct train_parts *p = l->parts;
-    const struct model_batch batch = train_rows_micro(&l->rows, &l->state, micro, ntokens);
+    const struct model_batch batch = train_rows_micro(&l->rows, &l->state, micro, weight);
 
     FSDP_TRY(fsdp_micro_begin(p->fsdp, FSDP_TRAIN, micro, err));
     FSDP_TRY(p->ops->run(p->model, p->fsdp, &batch, true, loss_sum, err));
@@ -239,17 +255,21 @@ static int ask_ranks(struct train_loop *l, double *control, struct fsdp_err *err
 static int one_step(struct train_loop *l, struct fsdp_err *err)
 {
     struct train_state *s = &l->state;
-    double *control = l->words.control[s->step % 2], ntokens;
+    double *control = l->words.control[s->step % 2], weight;
     bool saving = l->hooks.save && l->hooks.save->is_writing(l->hooks.save_ctx);
     struct metrics_row row = {0};
 
     train_trace_next(l->sinks.trace, s->step);
     row.data_s = fsdp_time_now();
-    FSDP_TRY(train_rows_step(&l->rows, s, l->oob, &ntokens, err));
+    FSDP_TRY(train_rows_step(&l->rows, s, l->oob, &weight, err));
     row.data_s = fsdp_time_now() - row.data_s;
     FSDP_TRY(train_words_zero(&l->words, control, FSDP_CONTROL_NELEM, err));
+    if (train_noise_due(&l->noise, s->step + 1)) {
+        FSDP_TRY(finish_pending(l, err)); /* hooks are set between steps */
+        FSDP_TRY(train_noise_begin(&l->noise, err));
+    }
     for (int micro = 0; micro < l->parts->batch.accumulation; micro++)
-        FSDP_TRY(micro_step(l, micro, ntokens, control + TRAIN_CONTROL_LOSS, err));
+        FSDP_TRY(micro_step(l, micro, weight, control + TRAIN_CONTROL_LOSS, err));
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
     FSDP_TRY(ask_ranks(l, control, err));
@@ -272,20 +292,21 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     row.examples = s->rows;
     row.time = s->seconds;
     row.has_counted = l->rows.has_labels;
-    row.counted = (int64_t)ntokens;
+    row.counted = (int64_t)l->rows.ncounted;
     row.saving = saving;
     l->pending = (struct train_pending){
-        .waits = true, .row = row, .rows = s->rows, .seconds = row.step_s, .ntokens = ntokens};
+        .waits = true, .row = row, .rows = s->rows, .seconds = row.step_s, .weight = weight};
     /* A late stop is seen one step after it was asked for, on every rank alike. */
     if (!l->late || eval_due(l, s->step) || save_due(l, s->step) ||
-        train_norms_due(&l->norms, s->step))
+        train_norms_due(&l->norms, s->step) || train_noise_due(&l->noise, s->step))
         return finish_pending(l, err);
     return FSDP_OK;
 }
 
 static int save_now(struct train_loop *l, struct fsdp_err *err)
 {
-    bool last = l->stopped || l->state.step >= l->parts->config->train.steps, saved = true;
+    const bool last = train_loop_ended(l);
+    bool saved = true;
     double began = fsdp_time_now();
 
     if (!l->hooks.save || l->saved_step == l->state.step)
@@ -300,7 +321,7 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
     sinks_phase(l->sinks.rows, SINK_STEPS);
     if (saved)
         l->saved_step = l->state.step;
-    l->save_asked = false;
+    l->save_asked = l->best_due = false;
     double seconds = fsdp_time_now() - began;
     l->clock.held = l->hooks.save->is_writing(l->hooks.save_ctx) ? seconds : 0;
     l->clock.saved += seconds;
@@ -319,15 +340,21 @@ static int trace_now(struct train_loop *l, bool at_end, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+bool train_loop_ended(const struct train_loop *l)
+{
+    return l->stopped || l->settled || l->state.step >= l->parts->config->train.steps;
+}
+
 int train_loop_run(struct train_loop *l, struct fsdp_err *err)
 {
     l->clock = (struct train_clock){.mark = fsdp_time_now(), .exposed_comm = exposed_comm(l)};
     l->clock.epoch = train_wall_now() - l->clock.mark;
     train_watch_phase(l->sinks.watch, NULL);
-    while (l->state.step < l->parts->config->train.steps && !l->stopped) {
+    l->settled = train_best_ends(&l->state.best, l->parts->config);
+    while (!train_loop_ended(l)) {
         FSDP_TRY(one_step(l, err));
         FSDP_TRY(trace_now(l, false, err));
-        if (save_due(l, l->state.step) || l->save_asked)
+        if (save_due(l, l->state.step) || l->save_asked || l->best_due)
             FSDP_TRY(save_now(l, err));
     }
     FSDP_TRY(finish_pending(l, err));

@@ -6,7 +6,9 @@
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
 
+#include "best.h"
 #include "evaluate.h"
+#include "noise.h"
 #include "norms.h"
 #include "rows.h"
 #include "train/node/watch.h"
@@ -37,8 +39,8 @@ struct train_hooks {
 struct train_pending {
     bool waits;
     struct metrics_row row;
-    int64_t rows; /* of the data, taken so far */
-    double seconds, ntokens;
+    int64_t rows;           /* of the data, taken so far */
+    double seconds, weight; /* weight: of the tokens that count */
 };
 
 /* What is not a step's time. */
@@ -68,6 +70,7 @@ struct train_loop {
 
     /* Results. */
     bool stopped;       /* on request of any rank */
+    bool settled;       /* train.early_stop ended it */
     int64_t saved_step; /* of the latest save; the caller sets it where a checkpoint is there */
 
     /* The loop's own. */
@@ -75,16 +78,20 @@ struct train_loop {
     struct train_rows rows;
     struct train_rates rates;
     struct train_norms norms;
+    struct train_noise noise;
     struct train_pending pending;
     struct train_clock clock;
     bool late;       /* results are read one step later */
+    bool best_due;   /* the latest step is to be saved as the best */
     bool save_asked; /* by any rank, at the latest step whose result was read */
 };
 
 /* Allocates what the loop needs. Local. */
 int train_loop_open(struct train_loop *loop, struct fsdp_err *err);
 void train_loop_close(struct train_loop *loop);
-/* Runs to train.steps or until a rank asks to stop, evaluates and saves when due and at the end.
+/* Has the run come to its end: train.steps, train.early_stop, or a stop that was asked for? */
+bool train_loop_ended(const struct train_loop *loop);
+/* Runs until then, evaluates and saves when due and at the end.
  * Collective, blocks. */
 int train_loop_run(struct train_loop *loop, struct fsdp_err *err);
 

@@ -32,6 +32,10 @@ static int open_labels(struct train_rows *r, size_t nlabels, struct fsdp_err *er
         return FSDP_ENOMEM;
     if (!r->has_labels)
         return FSDP_OK;
+    if (r->parts->data && data_mixture_has_weights(r->parts->data) &&
+        !(r->weights = fsdp_host_alloc(r->parts->device, nlabels * sizeof *r->weights,
+                                       "weights of documents", err)))
+        return FSDP_ENOMEM;
     if (!(r->starts = alloc_rows(r, nlabels, "documents", err)) ||
         !(r->counts = fsdp_alloc((size_t)batch->ranks, sizeof *r->counts, "counts", err)))
         return FSDP_ENOMEM;
@@ -57,6 +61,7 @@ void train_rows_close(struct train_rows *r)
 {
     fsdp_free(r->counts);
     if (r->parts) {
+        fsdp_host_free(r->parts->device, r->weights);
         fsdp_host_free(r->parts->device, r->starts);
         fsdp_host_free(r->parts->device, r->labels);
         fsdp_host_free(r->parts->device, r->tokens);
@@ -86,6 +91,7 @@ static void count_row(struct train_count *count, const struct train_rows *r,
         if (targets[t] == DATA_IGNORE)
             continue;
         count->ntokens++;
+        count->weight += row->weights ? (double)row->weights[t] : 1;
         count->nbytes += nbytes ? (uint64_t)nbytes[targets[t]] : 0;
     }
 }
@@ -99,7 +105,8 @@ int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t fi
         const size_t at = (place + row) * T;
         const struct data_row out = {.tokens = r->tokens + (place + row) * (T + 1),
                                      .labels = r->has_labels ? r->labels + at : NULL,
-                                     .starts = r->has_labels ? r->starts + at : NULL};
+                                     .starts = r->has_labels ? r->starts + at : NULL,
+                                     .weights = r->weights ? r->weights + at : NULL};
         FSDP_TRY(data_mixture_row(data, first + row, &out, err));
         count_row(count, r, &out);
     }
@@ -164,11 +171,10 @@ static void pad_rows(struct train_rows *r, int nrows, int B, size_t place)
 }
 
 int train_rows_step(struct train_rows *r, const struct train_state *state, struct fsdp_oob *oob,
-                    double *ntokens, struct fsdp_err *err)
+                    double *weight, struct fsdp_err *err)
 {
     const struct config_batch *batch = &r->parts->batch;
     struct train_count mine = {0};
-    uint64_t all = 0;
 
     for (int micro = 0; micro < batch->accumulation; micro++) {
         const int nrows = config_batch_nrows(batch, r->rank, micro);
@@ -179,14 +185,18 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
             pad_rows(r, nrows, batch->micro_rows, place);
     }
     read_ahead(r, state);
-    *ntokens = train_rows_ntokens(r);
+    *weight = train_rows_ntokens(r);
+    r->ncounted = (uint64_t)*weight;
     if (!r->has_labels)
         return FSDP_OK;
-    FSDP_TRY(oob->allgather(oob, &mine.ntokens, sizeof mine.ntokens, r->counts, err));
-    for (int rank = 0; rank < batch->ranks; rank++)
-        all += r->counts[rank];
-    *ntokens = (double)all;
-    if (!all && r->rank == 0)
+    FSDP_TRY(oob->allgather(oob, &mine, sizeof mine, r->counts, err));
+    *weight = 0;
+    r->ncounted = 0;
+    for (int rank = 0; rank < batch->ranks; rank++) {
+        *weight += r->counts[rank].weight;
+        r->ncounted += r->counts[rank].ntokens;
+    }
+    if (!(*weight > 0) && r->rank == 0)
         fsdp_log(FSDP_LOG_WARN,
                  "step %" PRId64 ": no token of its rows counts; its gradients are zero",
                  state->step + 1);
@@ -194,14 +204,17 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
 }
 
 struct model_batch train_rows_micro(const struct train_rows *r, const struct train_state *state,
-                                    int micro, double ntokens)
+                                    int micro, double weight)
 {
     const size_t place = place_of(r, state, micro);
     struct model_batch batch = train_rows_batch(r, place, r->parts->batch.micro_rows);
 
     if (config_batch_nrows(&r->parts->batch, r->rank, micro) < batch.B)
         batch.labels = r->labels + place * (size_t)batch.T;
-    batch.loss_scale = ntokens > 0 ? 1 / ntokens : 0;
+    batch.weights = r->weights ? r->weights + place * (size_t)batch.T : NULL;
+    batch.loss_scale = weight > 0 ? 1 / weight : 0;
+    batch.label_smoothing = r->parts->config->train.label_smoothing;
+    batch.z_loss = r->parts->config->train.z_loss;
     batch.dropout = true;
     batch.seed = (uint64_t)r->parts->config->train.seed;
     batch.first_row = first_row(r, state, micro);

@@ -7,6 +7,13 @@
 
 /* Room for two steps: the device may still read the last step's rows while this one's are filled.
  * A row's place: (parity of the step * accumulation + micro) * micro_rows + row. */
+/* The tokens of rows that count, their weights together, and the bytes of text that they are; 0
+ * where the tokenizer is not known. */
+struct train_count {
+    uint64_t ntokens, nbytes;
+    double weight;
+};
+
 struct train_rows {
     const struct train_parts *parts; /* the caller's */
     int rank;
@@ -14,7 +21,9 @@ struct train_rows {
     /* (places, seq_len + 1); labels: (places, seq_len), where data has them or the batch has
      * padding; starts: the same, where data has labels. */
     int32_t *tokens, *labels, *starts;
-    uint64_t *counts; /* [ranks] where data has labels */
+    float *weights;             /* (places, seq_len) where data has them, else NULL */
+    struct train_count *counts; /* [ranks] where data has labels */
+    uint64_t ncounted;          /* tokens of the latest step that count, on all ranks */
 };
 
 /* Local. A failed open is closed, too. */
@@ -24,24 +33,19 @@ void train_rows_close(struct train_rows *rows);
 /* Rows of an optimizer step, and their tokens. */
 int64_t train_rows_nrows(const struct train_rows *rows);
 double train_rows_ntokens(const struct train_rows *rows);
-/* The tokens of rows that count, and the bytes of text that they are; 0 where the tokenizer is not
- * known. */
-struct train_count {
-    uint64_t ntokens, nbytes;
-};
 /* Reads B rows, from row `first` of the data on, to places from `place` on. Adds to *count. */
 int train_rows_read(struct train_rows *rows, struct data_mixture *data, uint64_t first, int B,
                     size_t place, struct train_count *count, struct fsdp_err *err);
 /* B rows as a batch. Local. */
 struct model_batch train_rows_batch(const struct train_rows *rows, size_t place, int B);
 
-/* Reads this rank's rows of the step that follows `state`. *ntokens = tokens that count, on all
- * ranks: they divide the loss, and so are agreed on before the first micro-step. Collective where
- * data has labels. */
+/* Reads this rank's rows of the step that follows `state`. *weight = that of the tokens that count,
+ * on all ranks; without weights, their number. It divides the loss, and so is agreed on before the
+ * first micro-step. Collective where data has labels. */
 int train_rows_step(struct train_rows *rows, const struct train_state *state, struct fsdp_oob *oob,
-                    double *ntokens, struct fsdp_err *err);
-/* That step's rows of a micro-step, for a step of ntokens. Local. */
+                    double *weight, struct fsdp_err *err);
+/* That step's rows of a micro-step, for a step of that weight. Local. */
 struct model_batch train_rows_micro(const struct train_rows *rows, const struct train_state *state,
-                                    int micro, double ntokens);
+                                    int micro, double weight);
 
 #endif

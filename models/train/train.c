@@ -253,6 +253,7 @@ static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
     note_conversion(t, ckpt);
     snprintf(t->resumed, sizeof t->resumed, "%s", ckpt_path(ckpt));
     t->loop.saved_step = t->loop.state.step;
+    t->saver.best = t->saver.best_published = t->loop.state.best.step;
 out:
     train_moments_close(&moments);
     ckpt_close(ckpt);
@@ -355,6 +356,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     t->parts.info = t->info;
     t->parts.stop_requested = launch_stop_requested;
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
+    t->report.steps = t->parts.config->train.steps; /* of train.epochs, too */
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
     FSDP_TRY(train_watch_open(&t->loop.sinks.watch, t->parts.config, t->parts.fsdp, t->parts.mesh,
                               t->oob, nodes, err));
@@ -392,6 +394,11 @@ static int run_loop(struct train *t, struct fsdp_err *err)
                     "nothing to do: %s is at step %" PRId64 " of %" PRId64
                     " (a higher train.steps continues, another checkpoint.path begins anew)",
                     t->resumed, l->state.step, t->parts.config->train.steps);
+    else if (train_best_ends(&l->state.best, t->parts.config))
+        report_line(&t->report,
+                    "nothing to do: the held-out loss of %s is not better than in step %" PRId64
+                    " (a higher train.early_stop continues)",
+                    t->resumed, l->state.best.step);
     else if (l->state.step < t->parts.config->train.steps)
         FSDP_TRY(train_warm(l, err));
     return train_loop_run(l, err);
@@ -422,6 +429,11 @@ static int finish_run(struct train *t)
         return LAUNCH_REQUEUE; /* to bring the last checkpoint to where it belongs */
     if (!nsteps && t->resumed[0])
         return LAUNCH_DONE; /* it was said that there is nothing to do */
+    if (t->loop.settled)
+        report_line(&t->report,
+                    "ended early: no better held-out loss in %" PRId64
+                    " evaluations; the lowest is %.4f, of step %" PRId64,
+                    s->best.stale, s->best.loss, s->best.step);
     if (begun->step)
         snprintf(here, sizeof here, ", %" PRId64 " of them now", nsteps);
     report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step,

@@ -84,7 +84,7 @@ static int retain_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     (void)oob, (void)nodes;
     uint64_t before = ckpt_store_calls();
     ckpt_store_fault_at((uint64_t)job->fault_nth, CKPT_FAULT_KILL);
-    int rc = ckpt_retain(job->root, 1, NULL, NULL, NULL);
+    int rc = ckpt_retain(job->root, 1, NULL, 0, NULL, NULL, NULL);
     return rc ? 1 : ckpt_store_calls() - before < (uint64_t)job->fault_nth ? 99 : 0;
 }
 
@@ -101,7 +101,7 @@ static void test_retain(const char *root)
         over = WIFEXITED(status) && WEXITSTATUS(status) == 99;
         snprintf(path, sizeof path, "%s/step-00000001", root);
         good &= fake_holds(root, NEW_SEED) && (!exists(path) || fake_holds(path, OLD_SEED));
-        good &= ckpt_retain(root, 1, NULL, NULL, NULL) == FSDP_OK && count_entries(root, "") == 1;
+        good &= ckpt_retain(root, 1, NULL, 0, NULL, NULL, NULL) == FSDP_OK && count_entries(root, "") == 1;
         snprintf(path, sizeof path, "%s/step-00000002", root);
         remove_all(&ckpt_store_posix, path, NULL);
         good &= fake_save_here(root, 1, OLD_SEED) == 0;

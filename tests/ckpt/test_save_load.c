@@ -467,10 +467,10 @@ static void test_retain(void)
     }
     ok(!ckpt_latest(latest, sizeof latest, dir, &err) && strstr(latest, "/step-123456789"),
        "the latest: %s", latest);
-    int rc = ckpt_retain(dir, 0, NULL, NULL, &err);
+    int rc = ckpt_retain(dir, 0, NULL, 0, NULL, NULL, &err);
     ok(rc == FSDP_OK && count_entries(dir, "step-") == 8,
        "keep 0 keeps all and sweeps what is dead: %d", count_entries(dir, "step-"));
-    ok(ckpt_retain(dir, 2, NULL, NULL, &err) == FSDP_OK, "keep 2");
+    ok(ckpt_retain(dir, 2, NULL, 0, NULL, NULL, &err) == FSDP_OK, "keep 2");
     snprintf(path, sizeof path, "%s/step-00000100", dir);
     ok(exists(path) && fake_holds(path, 1), "the newest two stay");
     snprintf(path, sizeof path, "%s/step-00000030", dir);
@@ -481,7 +481,7 @@ static void test_retain(void)
        "remains are swept");
     snprintf(path, sizeof path, "%s/step-00000777", dir);
     ok(exists(path) && count_entries(dir, "notes") == 1, "what is not ours stays");
-    ok(ckpt_retain(dir, -1, NULL, NULL, &err) == FSDP_EINVAL, "keep -1: %s", err.text);
+    ok(ckpt_retain(dir, -1, NULL, 0, NULL, NULL, &err) == FSDP_EINVAL, "keep -1: %s", err.text);
 }
 
 int main(void)

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     struct data_opts opts = DATA_OPTS_INIT;
     struct data *set;
     int32_t tokens[5], labels[4], starts[4];
-    const struct data_row row = {tokens, labels, starts};
+    const struct data_row row = {tokens, labels, starts, NULL};
 
     if (nbytes < 19)
         return 0;

@@ -16,7 +16,7 @@ static void put_crc(uint8_t *to, uint64_t crc)
 static void read_rows(struct data *set)
 {
     int32_t tokens[5], labels[4], starts[4];
-    const struct data_row row = {tokens, labels, starts};
+    const struct data_row row = {tokens, labels, starts, NULL};
 
     for (uint64_t i = 0; i < data_nrows(set); i++) {
         if (data_row(set, i, &row, NULL))

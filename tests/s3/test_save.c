@@ -63,7 +63,7 @@ static void test_save(void)
                                   .compress = CKPT_COMPRESS_AUTO};
     ok(ranks_run(3, 1, 120, fake_save_rank, &compressed, NULL) == 0 && fake_holds(root, 7),
        "three ranks save the next, the newest of the root");
-    ok(ckpt_retain(root, 1, NULL, NULL, &err) == FSDP_OK && has_names(root, 1) &&
+    ok(ckpt_retain(root, 1, NULL, 0, NULL, NULL, &err) == FSDP_OK && has_names(root, 1) &&
            fake_holds(root, 7),
        "the older one goes: %s", err.text);
 }
@@ -166,11 +166,11 @@ static void test_foreign(void)
     fsdp_free(uuid);
     made &= ckpt_store_put(store(), notes, "x", 1, true, &err) == FSDP_OK &&
             ckpt_store_put(store(), readme, "x", 1, true, &err) == FSDP_OK;
-    ok(made && ckpt_retain(at, 1, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 &&
+    ok(made && ckpt_retain(at, 1, NULL, 0, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 &&
            has(notes) && fake_holds(in_root("foreign/step-00000001"), 5),
        "an object of others among its data: a checkpoint stays, and is reported: %s", err.text);
     ok(ckpt_store_remove(store(), notes, &err) == FSDP_OK &&
-           ckpt_retain(at, 1, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 && has(readme) &&
+           ckpt_retain(at, 1, NULL, 0, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 && has(readme) &&
            has_names(in_root("foreign/step-00000001"), 1) && fake_holds(at, 7),
        "without it the checkpoint goes, and what is not among its data stays: %s", err.text);
 
@@ -219,7 +219,7 @@ static void test_plain(void)
            fake_save(in_root("plain"), 2, 1, 1, 7) == 0 &&
            fake_holds(in_root("plain/step-00000001"), 5),
        "a checkpoint that another program brought: %s", err.text);
-    ok(ckpt_retain(in_root("plain"), 1, NULL, NULL, &err) == FSDP_OK &&
+    ok(ckpt_retain(in_root("plain"), 1, NULL, 0, NULL, NULL, &err) == FSDP_OK &&
            has_names(in_root("plain/step-00000001"), 0) && fake_holds(in_root("plain"), 7),
        "goes with all its objects: %s", err.text);
     scratch_remove(local);

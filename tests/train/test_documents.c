@@ -53,7 +53,7 @@ static const char *row_text(struct data *data, uint64_t index)
 {
     static char text[3 * (T + 1)];
     int32_t tokens[T + 1], labels[T], starts[T];
-    const struct data_row row = {tokens, labels, starts};
+    const struct data_row row = {tokens, labels, starts, NULL};
     char *to = text;
 
     if (data_row(data, index, &row, &err))

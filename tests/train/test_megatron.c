@@ -108,7 +108,7 @@ static const char *row_text(struct data *data, uint64_t index)
     int32_t tokens[T + 1], labels[T] = {0}, starts[T] = {0};
     char *to = text;
 
-    if (data_row(data, index, &(struct data_row){tokens, labels, starts}, &err))
+    if (data_row(data, index, &(struct data_row){tokens, labels, starts, NULL}, &err))
         return err.text;
     for (int t = 0; t < T; t++)
         *to++ = (char)tokens[t];

@@ -151,7 +151,7 @@ static struct data_mixture *open_mixture(const double *weights, const double *pa
 static int letter(struct data_mixture *m, uint64_t row)
 {
     int32_t tokens[SEQ + 1], labels[SEQ], starts[SEQ];
-    bool whole = !data_mixture_row(m, row, &(struct data_row){tokens, labels, starts}, &err);
+    bool whole = !data_mixture_row(m, row, &(struct data_row){tokens, labels, starts, NULL}, &err);
 
     for (int t = 0; whole && t < SEQ; t++)
         whole = tokens[t] == tokens[0] && labels[t] == tokens[0] && starts[t] == 0;

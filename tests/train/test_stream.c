@@ -222,8 +222,8 @@ static void compare(const char *name, const char *unpacked, enum data_format for
         return;
     bool same = data_nrows(a) == data_nrows(b) && data_hash(a) == data_hash(b);
     for (uint64_t row = 0; row < 2 * data_nrows(b) && same; row++)
-        same = !data_row(a, row, &(struct data_row){x, labels, starts}, &err) &&
-               !data_row(b, row, &(struct data_row){y, labels, starts}, &err) &&
+        same = !data_row(a, row, &(struct data_row){x, labels, starts, NULL}, &err) &&
+               !data_row(b, row, &(struct data_row){y, labels, starts, NULL}, &err) &&
                !memcmp(x, y, sizeof x);
     ok(same, "%s: the rows of the unpacked files %s", name, err.text);
     data_close(a);
@@ -330,8 +330,8 @@ static void check_far(void)
         abort();
     bool same = data_nrows(a) == data_nrows(b);
     for (uint64_t row = 0; row < data_nrows(b) && same; row++)
-        same = !data_row(a, row, &(struct data_row){x, labels, starts}, &err) &&
-               !data_row(b, row, &(struct data_row){y, labels, starts}, &err) &&
+        same = !data_row(a, row, &(struct data_row){x, labels, starts, NULL}, &err) &&
+               !data_row(b, row, &(struct data_row){y, labels, starts, NULL}, &err) &&
                !memcmp(x, y, sizeof x);
     ok(same, "and have the rows of near ones: %d of %d", (int)data_nrows(a), (int)data_nrows(b));
     data_close(a);

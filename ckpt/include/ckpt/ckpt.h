@@ -180,12 +180,14 @@ int ckpt_flushing_begin(struct ckpt_saving **out, const struct ckpt_flush_args *
 /* This rank's part of the flush gives up after so many seconds. Local. */
 void ckpt_flushing_limit(struct ckpt_saving *flushing, double seconds);
 
-/* Removes all but the newest `keep` published checkpoints of root (0 keeps all), and leftovers of
+/* Removes all but the newest `keep` published checkpoints of root (0 keeps all) and those of the
+ * steps spare[nspare], and leftovers of
  * saves that never finished: those untouched for an hour, since a younger one may still be written
  * by another job. Unpublishes first. A symbolic link in the place of a checkpoint is neither
  * counted nor removed. A checkpoint that holds a file that its manifest does not list stays and is
  * reported (NULL is allowed); the others go. Local: call on one rank. */
-int ckpt_retain(const char *root, int keep, ckpt_stays_f *stays, void *ctx, struct fsdp_err *err);
+int ckpt_retain(const char *root, int keep, const int64_t *spare, int nspare, ckpt_stays_f *stays,
+                void *ctx, struct fsdp_err *err);
 
 /* A leftover of a save, a removal or a tool that did not end. */
 struct ckpt_gc_item {

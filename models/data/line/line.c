@@ -101,6 +101,20 @@ static int add_document(struct data_line *line, const json_t *root, struct fsdp_
     return add_texts(line, json_string_value(text), json_string_length(text), 0, err);
 }
 
+static int read_weight(struct data_line *line, const json_t *root, struct fsdp_err *err)
+{
+    const json_t *weight = line->weight_key ? json_object_get(root, line->weight_key) : NULL;
+
+    line->weight = 1;
+    if (!weight)
+        return FSDP_OK;
+    line->weight = json_number_value(weight);
+    if (json_is_number(weight) && line->weight >= 0 && line->weight <= 1e30)
+        return FSDP_OK;
+    line->key = line->weight_key;
+    return data_line_refuse(line, "a weight is a number of at least 0", err);
+}
+
 /* The field that makes a line one of the documents that are known, and so is where an error is. */
 static const char *main_key(const struct data_line *line, const json_t *root)
 {
@@ -137,7 +151,9 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     line->source = text;
     line->source_nbytes = nbytes;
     line->key = main_key(line, root);
-    rc = add_document(line, root, err);
+    rc = read_weight(line, root, err);
+    if (rc == FSDP_OK)
+        rc = add_document(line, root, err);
     json_decref(root);
     for (size_t i = 0; i < line->ntokens; i++)
         line->nignored += line->labels[i] == DATA_IGNORE;

@@ -26,13 +26,15 @@ struct data_line {
     const char *path; /* what errors name */
     uint64_t number;
     const struct data_text *text;
-    const char *text_key; /* the field that holds a text; NULL: "text" */
+    const char *text_key;   /* the field that holds a text; NULL: "text" */
+    const char *weight_key; /* the field that holds the weight; NULL: none */
     /* During parsing: the line, and the field at which an error is reported (NULL: none). */
     const char *source, *key;
     size_t source_nbytes;
     int32_t highest;   /* of all input_ids so far; the caller begins with -1 */
     uint64_t nbytes;   /* bytes of text that the last line tokenized */
     uint64_t nignored; /* tokens of the line that are not learned */
+    double weight;     /* factor of its losses; 1 where the line says none */
     bool is_chat;      /* the line has messages */
     bool is_crossed;   /* a token begins in the prompt and ends in the answer: generation, which
                         * tokenizes the prompt alone, never gives it */

@@ -48,6 +48,9 @@ struct metrics_row {
     const char *const *unit_names;
     const double *unit_norms;
     bool has_eval;
+    double noise_scale;        /* 0: not known */
+    double perplexity;         /* exp(loss); 0: the loss is more than the cross-entropy */
+    double eval_perplexity;
     double eval_loss;          /* mean over the held-out tokens, after the update */
     double eval_nats_per_byte; /* per byte of their text; 0: not known */
     double eval_bits_per_byte; /* likewise */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -92,14 +93,17 @@ int train_saver_open(struct train_saver *s, const struct train_parts *parts, str
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* Old checkpoints that cannot be removed are no reason to stop. */
+/* Old checkpoints that cannot be removed are no reason to stop. Until a better one is published the
+ * one before stays. */
 static void retain(struct train_saver *s)
 {
     const struct config *c = s->parts->config;
+    const int64_t best[] = {s->best, s->best_published};
     struct fsdp_err err = FSDP_ERR_INIT;
 
     if (s->report->lead && !train_claim_is_lost(s->claim) &&
-        ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, train_stays_tell, &s->stays, &err))
+        ckpt_retain(c->checkpoint.path, (int)c->checkpoint.keep, best,
+                    c->checkpoint.keep_best ? 2 : 0, train_stays_tell, &s->stays, &err))
         fsdp_log(FSDP_LOG_WARN, "old checkpoints stay: %s", err.text);
 }
 
@@ -114,6 +118,21 @@ static void tell_sinks(struct train_saver *s, int64_t step, const struct ckpt_sa
     sinks_saved(s->sinks, &saved);
 }
 
+/* Points checkpoint.path/best to the best checkpoint, where that is a folder. */
+static void link_best(struct train_saver *s, const char *path)
+{
+    const char *root = s->parts->config->checkpoint.path, *slash = strrchr(path, '/');
+    char link[TRAIN_PATH_NBYTES], made[TRAIN_PATH_NBYTES];
+
+    if (!s->report->lead || train_claim_is_lost(s->claim) || ckpt_path_is_url(root))
+        return;
+    snprintf(link, sizeof link, "%s/best", root);
+    snprintf(made, sizeof made, "%s/.best.new", root);
+    unlink(made); /* of a run that was killed */
+    if (symlink(slash ? slash + 1 : path, made) || rename(made, link))
+        fsdp_log(FSDP_LOG_WARN, "%s: %s; the best checkpoint is %s", link, strerror(errno), path);
+}
+
 /* seconds: until it was published, since it was begun. */
 static void published(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
                       double seconds, const char *how)
@@ -126,6 +145,10 @@ static void published(struct train_saver *s, int64_t step, const struct ckpt_sav
                 how);
     train_life_saved(s->life, step, seconds);
     tell_sinks(s, step, result, seconds);
+    if (s->parts->config->checkpoint.keep_best && step == s->best) {
+        s->best_published = step;
+        link_best(s, result->path);
+    }
     retain(s);
 }
 
@@ -349,8 +372,10 @@ static int save(void *ctx, const struct train_state *state, bool last, bool *sav
     bool early = false;
     char *json = NULL;
 
+    const bool best = c->checkpoint.keep_best && state->best.step == state->step;
+
     FSDP_TRY(fsdp_oob_agree(s->asked, train_claim_check(s->claim, err), err));
-    if (is_writing(s) && !last && c->checkpoint.async_busy == CONFIG_BUSY_SKIP)
+    if (is_writing(s) && !last && !best && c->checkpoint.async_busy == CONFIG_BUSY_SKIP)
         FSDP_TRY(is_too_early(s, state->step, &early, err));
     *saved = !early;
     if (early)
@@ -361,6 +386,7 @@ static int save(void *ctx, const struct train_state *state, bool last, bool *sav
     if (rc && s->report->lead) /* all the more reason to save what there is now */
         fsdp_log(FSDP_LOG_ERROR, "a background save failed: %s", err->text);
     FSDP_TRY(state_text(&json, s, state, err));
+    s->best = state->best.step;
     if (s->snapshot && !last)
         return save_behind(s, state->step, json, err);
     rc = save_now(s, state->step, json, err);

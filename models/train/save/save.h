@@ -39,6 +39,9 @@ struct train_saver {
     int64_t writing_step;
     char saved[TRAIN_PATH_NBYTES]; /* latest one published, or staged after it */
 
+    /* Steps of the best checkpoint: as the latest save knows it, and published. 0: none. */
+    int64_t best, best_published;
+
     struct train_stage stage;
     struct train_stays stays;
     double flushed;   /* seconds, not yet told */

@@ -108,6 +108,8 @@ static int open_source(struct train_parts *p, int i, struct data **out, double *
     struct data_opts opts = source_opts(p, i, &source);
     opts.seed = data_mixture_seed((uint64_t)p->config->train.seed, i);
     opts.text_key = config_source_text_key(p->config, i);
+    if (p->config->data.weight_key[0] && source.format == DATA_JSONL)
+        opts.weight_key = p->config->data.weight_key;
     *weight = source.weight;
     *passes = source.passes > 0 ? source.passes : 1;
     config_where_source(where, sizeof where, p->config, i);
@@ -158,5 +160,6 @@ int train_data_open(struct train_parts *p, struct fsdp_err *err)
     if (p->config->train.steps == 0)
         return FSDP_OK;
     FSDP_TRY(open_sources(p, err));
+    FSDP_TRY(config_count_steps(p->config, data_mixture_nrows(p->data), err));
     return p->config->data.eval_path.nelem ? open_eval(p, err) : FSDP_OK;
 }

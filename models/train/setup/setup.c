@@ -144,7 +144,6 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
     FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
     FSDP_TRY(open_model(p, err));
     config_divide(&p->batch, p->config, nranks);
-    set_schedule(p);
     return train_text_open(&p->text, p->config, p->model_config, p->ops, p->model, err);
 }
 
@@ -181,6 +180,7 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
     FSDP_TRY(train_tokens_prepare(p, oob, nodes, err));
     FSDP_TRY(fsdp_oob_agree(oob, train_data_open(p, err), err));
+    set_schedule(p);
     return agree_on_files(p, oob, err);
 }
 

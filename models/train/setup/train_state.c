@@ -48,6 +48,13 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         json_decref(root);
         return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     }
+    if (s->best.step > 0 &&
+        json_object_set_new(root, "best",
+                            json_pack("{s:I, s:f, s:I}", "step", (json_int_t)s->best.step, "loss",
+                                      s->best.loss, "stale", (json_int_t)s->best.stale))) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     if (s->averaging.weight_sum > 0 &&
         json_object_set_new(root, "averaging",
                             json_pack("{s:f, s:f}", "lr_max", s->averaging.lr_max, "weight_sum",
@@ -67,16 +74,19 @@ static int unpack_optional(struct train_state *s, json_t *root, const char *path
                            struct fsdp_err *err)
 {
     json_error_t why;
-    json_int_t good_steps = 0, nskipped = 0;
+    json_int_t good_steps = 0, nskipped = 0, best = 0, stale = 0;
 
-    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}}", "loss_scale", "scale",
+    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}, s?{s:I, s:F, s:I}}", "loss_scale", "scale",
                        &s->scaler.scale, "good_steps", &good_steps, "skipped", &nskipped,
                        "averaging", "lr_max", &s->averaging.lr_max, "weight_sum",
-                       &s->averaging.weight_sum) != 0)
+                       &s->averaging.weight_sum, "best", "step", &best, "loss", &s->best.loss,
+                       "stale", &stale) != 0)
         return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
                             why.text);
     s->scaler.good_steps = good_steps;
     s->scaler.nskipped = nskipped;
+    s->best.step = best;
+    s->best.stale = stale;
     return FSDP_OK;
 }
 
@@ -251,5 +261,6 @@ int train_state_resume(struct train_state *state, const struct train_state *save
     state->seconds = saved->seconds;
     state->scaler = saved->scaler;
     state->averaging = saved->averaging;
+    state->best = saved->best;
     return FSDP_OK;
 }

@@ -16,6 +16,13 @@ struct train_data_id {
     uint64_t nrows, hash; /* data_nrows, data_hash */
 };
 
+/* The lowest held-out loss so far. step 0: nothing was evaluated. */
+struct train_best {
+    int64_t step;
+    double loss;
+    int64_t stale; /* evaluations since one was better for train.early_stop */
+};
+
 struct train_state {
     int64_t step; /* optimizer steps done */
     int64_t rows; /* rows of data used: the position, and of the data's counter */
@@ -26,6 +33,7 @@ struct train_state {
     struct fsdp_schedule schedule;
     struct fsdp_optim_opts optim;    /* told in the state; its groups are not */
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
+    struct train_best best;
     struct fsdp_averaging averaging; /* weight_sum 0: the optimizer averages nothing */
 };
 

@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# How long a run is, what its loss is made of, and which checkpoint is the best.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
+value() { sed -n "$2s/.*\"$3\": \([^,}]*\).*/\1/p" "$1"; } # file, line, key
+refused() { # text, arguments...
+    local says=$1
+    shift
+    run -n 1 run.yaml "$@"
+    ok "$([ $? = 2 ] && holds err "$says"; echo $?)" "refused: $(tail -n 1 err)"
+}
+
+make_input 40
+head -c 700 text >held-out
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 8, global_batch_size: 12, seed: 2}
+optim: {lr: 3.0e-3, schedule: constant}
+fsdp: {timeout: 60}
+checkpoint: {fsync: false}
+log: {metrics: m.jsonl}
+END
+
+# ---- passes over the data ------------------------------------------------------------------------
+
+rows=$((($(wc -c <text) - 1) / 32))
+sed 's/steps: 8, //' run.yaml >epochs.yaml
+run -n 2 epochs.yaml train.epochs=1.5 optim.schedule=linear
+ok $? "1.5 passes over $rows rows"
+steps=$(((rows * 3 + 23) / 24))
+ok "$([ "$(wc -l <m.jsonl)" = $steps ] && holds log "step $steps/$steps"; echo $?)" "are $steps steps"
+cp m.jsonl epochs.jsonl
+run -n 2 run.yaml train.steps=$steps optim.schedule=linear
+ok "$(cmp -s <(numbers m.jsonl) <(numbers epochs.jsonl); echo $?)" "the same as with train.steps"
+refused "train.epochs: is given, and train.steps, too" train.epochs=2
+run -n 1 epochs.yaml
+ok "$([ $? = 2 ] && holds err "train.steps: must be given, or train.epochs"; echo $?)" "$(tail -n 1 err)"
+run -n 1 epochs.yaml train.epochs=1 optim.schedule=wsd optim.decay_steps=1000
+ok "$([ $? = 2 ] && holds err "optim.decay_steps: 1000 steps of decay"; echo $?)" "$(tail -n 1 err)"
+
+# ---- the loss ------------------------------------------------------------------------------------
+
+run -n 1 run.yaml data.eval_path=held-out && mv m.jsonl plain.jsonl
+ok "$(awk -v l="$(value plain.jsonl 8 loss)" -v p="$(value plain.jsonl 8 perplexity)" -v e="$(value plain.jsonl 8 eval_loss)" \
+    -v q="$(value plain.jsonl 8 eval_perplexity)" 'BEGIN { exit !((exp(l) / p - 1) ^ 2 < 1e-10 && (exp(e) / q - 1) ^ 2 < 1e-10) }'; echo $?)" \
+    "perplexities are the exponentials of losses"
+run -n 3 run.yaml data.eval_path=held-out train.steps=1 train.label_smoothing=0.1 train.z_loss=1e-2 && mv m.jsonl more.jsonl
+ok "$(awk -v a="$(value plain.jsonl 1 loss)" -v b="$(value more.jsonl 1 loss)" 'BEGIN { exit !(b > a + 0.1) }'; echo $?)" \
+    "label smoothing and z-loss add to the loss"
+ok "$(! grep -q '"perplexity"' more.jsonl && grep -q eval_perplexity more.jsonl; echo $?)" "which then is no perplexity"
+
+# ---- weights of documents ------------------------------------------------------------------------
+
+for i in 1 2 3 4 5 6; do
+    echo "{\"text\": \"document $i of those that count\", \"w\": 2}"
+    echo "{\"text\": \"another one\", \"w\": 0}"
+done >weighted.jsonl
+lines=(data.path=weighted.jsonl data.format=jsonl data.layout=rows data.pack=none train.global_batch_size=12 train.steps=2)
+run -n 2 run.yaml "${lines[@]}" data.weight_key=w && mv m.jsonl weighted.jsonl.m
+ok $? "documents with weights"
+grep -v '"w": 0' weighted.jsonl | sed 's/, "w": 2//' >counted.jsonl
+run -n 1 run.yaml "${lines[@]}" data.path=counted.jsonl train.global_batch_size=6
+ok "$(awk -v a="$(value weighted.jsonl.m 2 loss)" -v b="$(value m.jsonl 2 loss)" 'BEGIN { d = a / b - 1; exit !(a > 0 && d * d < 1e-10) }'; echo $?)" \
+    "a weight of 0 leaves a document out"
+ok "$([ "$(value weighted.jsonl.m 1 counted_tokens)" -gt "$(value m.jsonl 1 counted_tokens)" ] && ! grep -q '"perplexity"' weighted.jsonl.m; echo $?)" \
+    "whose tokens are counted all the same"
+echo '{"text": "bad", "w": -1}' >bad.jsonl
+run -n 1 run.yaml "${lines[@]}" data.path=bad.jsonl data.weight_key=w
+ok "$([ $? != 0 ] && holds err "bad.jsonl:1:22: a weight is a number of at least 0"; echo $?)" "refused: $(head -n 1 err)"
+
+# ---- the best checkpoint -------------------------------------------------------------------------
+
+# A rate that grows until the model diverges: the held-out loss has a lowest point.
+grows=(data.eval_path=held-out train.eval_interval=2 train.steps=40 optim.lr=1.5 optim.warmup_steps=40 optim.clip_grad_norm=0
+    checkpoint.keep_best=true checkpoint.keep=1 checkpoint.interval=5)
+run -n 2 run.yaml "${grows[@]}" checkpoint.path=whole
+ok $? "a run that diverges"
+best=$(sed -n 's/.*"step": \([0-9]*\),.*"eval_loss": \([^,]*\),.*/\2 \1/p' m.jsonl | sort -g | head -n 1 | cut -d' ' -f2)
+ok "$([ "$(ls -d whole/step-*)" = "$(printf 'whole/step-%08d\n' "$best" 40)" ] && [ "$best" -lt 40 ]; echo $?)" \
+    "keeps the best checkpoint, of step $best, besides the newest"
+ok "$([ "$(readlink whole/best)" = "$(printf step-%08d "$best")" ] && "$BIN/ckpt-merge" -q whole/best -o merged; echo $?)" "best is a link to it"
+run -n 3 run.yaml "${grows[@]}" checkpoint.path=parts train.steps=$((best + 1)) &&
+    run -n 3 run.yaml "${grows[@]}" checkpoint.path=parts checkpoint.async=true checkpoint.async_busy=skip
+ok "$([ "$(ls -d parts/step-*)" = "$(printf 'parts/step-%08d\n' "$best" 40)" ]; echo $?)" "so does a run that resumes, in the background"
+
+run -n 2 run.yaml "${grows[@]}" checkpoint.path=early train.early_stop=3
+ok $? "a run with train.early_stop"
+ok "$([ "$(tail -n 1 m.jsonl | sed 's/.*"step": \([0-9]*\),.*/\1/')" = $((best + 6)) ] &&
+    [ "$(ls -d early/step-*)" = "$(printf 'early/step-%08d\n' "$best" $((best + 6)))" ] && holds log "ended early: no better held-out loss in 3 evaluations"; echo $?)" \
+    "ends after 3 evaluations that are no better, and is saved"
+run -n 1 run.yaml "${grows[@]}" checkpoint.path=early train.early_stop=3
+ok "$([ $? = 0 ] && holds log "nothing to do: the held-out loss"; echo $?)" "it has ended for good"
+run -n 2 run.yaml "${grows[@]}" train.early_stop=2 train.early_stop_delta=100
+ok "$([ "$(wc -l <m.jsonl)" = 6 ]; echo $?)" "train.early_stop_delta says what is better"
+refused "train.early_stop: needs evaluations" train.early_stop=1
+refused "checkpoint.keep_best: needs data.eval_path" checkpoint.keep_best=true
+
+echo "1..$n"
+exit $bad
