@@ -12,7 +12,7 @@ void ckpt_manifest_free(struct ckpt_manifest *m)
         fsdp_free(m->units[i].tensors);
     }
     for (int i = 0; i < m->noptim; i++)
-        fsdp_free(m->optim[i]);
+        fsdp_free(m->optim[i].name);
     for (int i = 0; i < m->naliases; i++) {
         fsdp_free((char *)(uintptr_t)m->aliases[i].name);
         fsdp_free((char *)(uintptr_t)m->aliases[i].target);
@@ -69,7 +69,12 @@ static void format_units(struct ckpt_text *text, const struct ckpt_manifest *m)
     ckpt_text_printf(text, "],\n \"optim\": [");
     for (int i = 0; i < m->noptim; i++) {
         ckpt_text_printf(text, "%s", i ? ", " : "");
-        ckpt_text_json(text, m->optim[i]);
+        if (m->optim[i].kind != FSDP_PER_ELEMENT)
+            ckpt_text_printf(text,
+                             "{\"per\": \"%s\", \"name\": ", fsdp_slot_kind_name(m->optim[i].kind));
+        ckpt_text_json(text, m->optim[i].name);
+        if (m->optim[i].kind != FSDP_PER_ELEMENT)
+            ckpt_text_printf(text, "}");
     }
     ckpt_text_printf(text, "]");
 }

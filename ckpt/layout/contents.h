@@ -32,7 +32,10 @@ struct ckpt_manifest {
     int nunits;
     struct ckpt_unit *units;
     int noptim;
-    char **optim; /* names of the optimizer tensors kept per trainable parameter */
+    struct ckpt_slot {
+        char *name; /* "exp_avg" of state.<parameter>.exp_avg */
+        enum fsdp_slot_kind kind;
+    } * optim; /* what optimizers keep of trainable parameters */
     int naliases;
     struct ckpt_alias *aliases; /* texts owned; sorted by name */
     int nextras;

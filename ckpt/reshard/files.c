@@ -96,9 +96,20 @@ static uint64_t rank_box(struct fsdp_box *out, const struct ckpt_job *job, int t
     struct fsdp_box box;
     uint64_t pos, nelem;
 
-    if (param && param->unit >= 0 && same_shape(&t->tensor, &param->tensor)) {
+    const struct fsdp_slot slot = {.dtype = t->tensor.dtype,
+                                   .kind = ckpt_job_slot_kind(job, tensor)};
+    const struct fsdp_tensor shaped = param ? fsdp_slot_tensor(&slot, &param->tensor) : t->tensor;
+
+    if (param && param->unit >= 0 && same_shape(&t->tensor, &shaped)) {
         const struct ckpt_job_cut *cut = &job->cuts[param->unit];
+        const struct fsdp_box none = {{0}, {0}};
+        box = none;
         nelem = fsdp_cut_box(&box, &pos, &cut->cut, cut->tensors, job->cut_index[t->param], shard);
+        struct fsdp_box whole = box;
+        nelem = fsdp_slot_box(&box, &slot, &param->tensor, &whole, nelem);
+        if (nelem && fsdp_slot_is_shared(&slot, &param->tensor))
+            return ckpt_replica_part(out, &box, t->tensor.ndim, rank,
+                                     job->args->shard_size * job->args->replicate_size);
     } else {
         nelem = even_box(&box, &t->tensor, job->args->shard_size, shard);
     }

@@ -19,6 +19,17 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
     return FSDP_OK;
 }
 
+enum fsdp_slot_kind ckpt_job_slot_kind(const struct ckpt_job *job, int tensor)
+{
+    const struct ckpt_manifest *m = &job->ckpt->m;
+    const char *dot = strrchr(job->tensors[tensor].tensor.name, '.');
+
+    for (int k = 0; job->tensors[tensor].kind == FSDP_SLICE_OPTIM && dot && k < m->noptim; k++)
+        if (!strcmp(dot + 1, m->optim[k].name))
+            return m->optim[k].kind;
+    return FSDP_PER_ELEMENT;
+}
+
 const char *ckpt_job_keep_name(struct ckpt_job *job, const char *name, struct fsdp_err *err)
 {
     const size_t nbytes = strlen(name) + 1;

@@ -72,7 +72,7 @@ static int take_units(struct ckpt_manifest *m, const struct ckpt_job *job, struc
     return FSDP_OK;
 }
 
-/* The names of the optimizer's tensors: "exp_avg" of "state.<parameter>.exp_avg". */
+/* The slots of the optimizer's tensors: "exp_avg" of "state.<parameter>.exp_avg". */
 static int take_optim(struct ckpt_manifest *m, const struct ckpt_job *job, struct fsdp_err *err)
 {
     m->optim = fsdp_alloc(CKPT_MAX_OPTIM, sizeof *m->optim, "optim", err);
@@ -83,11 +83,12 @@ static int take_optim(struct ckpt_manifest *m, const struct ckpt_job *job, struc
         const char *dot = strrchr(t->tensor.name, '.');
         bool known = t->kind != FSDP_SLICE_OPTIM || !dot;
         for (int k = 0; !known && k < m->noptim; k++)
-            known = !strcmp(m->optim[k], dot + 1);
+            known = !strcmp(m->optim[k].name, dot + 1);
         if (known)
             continue;
-        if (!(m->optim[m->noptim] = fsdp_strdup(dot + 1, err)))
+        if (!(m->optim[m->noptim].name = fsdp_strdup(dot + 1, err)))
             return FSDP_ENOMEM;
+        m->optim[m->noptim].kind = ckpt_job_slot_kind(job, i);
         m->noptim++;
     }
     return FSDP_OK;

@@ -32,19 +32,20 @@ static int check_name(const char *unit, const char *name, struct fsdp_err *err)
                  : FSDP_OK;
 }
 
-static int describe_optim(struct ckpt_saver *s, const char *unit, const struct fsdp_tensor *param,
+static int describe_optim(struct ckpt_saver *s, const struct fsdp_flat_desc *flat, int param,
                           struct fsdp_err *err)
 {
     const struct fsdp_state_layout *layout = s->args->layout;
-    for (int i = 0; i < layout->noptim; i++) {
-        struct fsdp_tensor tensor = *param;
-        char *name = fsdp_sprintf(err, "state.%s.%s", param->name, layout->optim[i]);
+    for (int i = 0; i < layout->nslots; i++) {
+        struct fsdp_tensor tensor = fsdp_slot_tensor(&layout->slots[i], &flat->tensors[param]);
+        if (!fsdp_flat_has_slot(flat, param, i))
+            continue;
+        char *name =
+            fsdp_sprintf(err, "state.%s.%s", flat->tensors[param].name, layout->slots[i].name);
         if (!name)
             return FSDP_ENOMEM;
         tensor.name = name;
-        if (layout->optim_dtypes)
-            tensor.dtype = layout->optim_dtypes[i];
-        int rc = check_name(unit, name, err);
+        int rc = check_name(flat->unit, name, err);
         if (rc == FSDP_OK)
             rc = ckpt_layout_add_tensor(&s->m.layout, &tensor, FSDP_SLICE_OPTIM, err);
         fsdp_free(name);
@@ -71,8 +72,7 @@ static int describe_unit(struct ckpt_saver *s, const struct fsdp_flat_desc *flat
         FSDP_TRY(fsdp_tensor_check(tensor, err));
         unit->tensors[unit->ntensors++] = s->m.layout.ntensors;
         FSDP_TRY(ckpt_layout_add_tensor(&s->m.layout, tensor, FSDP_SLICE_MODEL, err));
-        if (flat->trainable)
-            FSDP_TRY(describe_optim(s, flat->unit, tensor, err));
+        FSDP_TRY(describe_optim(s, flat, i, err));
     }
     return FSDP_OK;
 }
@@ -126,14 +126,15 @@ static int describe_tensors(struct ckpt_saver *s, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "a mesh of %d x %d does not make %d ranks",
                             layout->replicate_size, layout->shard_size, s->oob->size);
     s->m.units = fsdp_alloc((size_t)layout->nflats, sizeof *s->m.units, "units", err);
-    s->m.optim = fsdp_alloc((size_t)layout->noptim, sizeof *s->m.optim, "optim", err);
+    s->m.optim = fsdp_alloc((size_t)layout->nslots, sizeof *s->m.optim, "optim", err);
     if (!s->m.units || !s->m.optim)
         return FSDP_ENOMEM;
     for (int i = 0; i < layout->nflats; i++)
         FSDP_TRY(describe_unit(s, &layout->flats[i], err));
-    for (int i = 0; i < layout->noptim; i++) {
-        if (!(s->m.optim[i] = fsdp_strdup(layout->optim[i], err)))
+    for (int i = 0; i < layout->nslots; i++) {
+        if (!(s->m.optim[i].name = fsdp_strdup(layout->slots[i].name, err)))
             return FSDP_ENOMEM;
+        s->m.optim[i].kind = layout->slots[i].kind;
         s->m.noptim++;
     }
     for (int i = 0; i < s->m.layout.ntensors; i++)

@@ -17,8 +17,9 @@
  *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
  *                     groups of one what modules see, with a gather codec the decoded values
  *   rest     [s]      16 bits: the lower half of a split master
- *   optim    [s] each exp_avg, momentum_buffer, z, ema, ..., of trainable flats: fp32, moments in
- *                     moment_dtype
+ *   optim             exp_avg, momentum_buffer, z, ema, ..., of trainable flats: [s] of each slot
+ *                     that all parameters have for each element, else what the shard's parameters
+ *                     have, one after another (state/slots.h)
  *   grad     [s]      fp32: the reduced gradient, accumulated over micro-steps
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
  *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
@@ -37,8 +38,8 @@
 #include "core/sched/sched.h"
 #include "core/units/units.h"
 
-/* Tensors of every trainable parameter besides its master: the optimizer's, and an average. */
-enum { MAX_STATE = OPTIMIZER_MAX_STATE + 1 };
+/* Slots of all trainable parameters together: their optimizers', and an average. */
+enum { MAX_SLOTS = 16 };
 
 struct flat_state {
     float *master;
@@ -46,14 +47,17 @@ struct flat_state {
     void *param;
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
     float *grad;
-    void *optim[MAX_STATE]; /* as engine_optim.state_names, in its state_dtypes */
+    void *optim[MAX_SLOTS]; /* as engine_optim.slots */
     void *by_hand;          /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
 
-/* A piece of a flat's shard that is updated with one set of settings. */
+/* A piece of a flat's shard that one optimizer updates with one set of settings. */
 struct update_run {
-    int flat;
+    int flat, tensor;    /* the first of it */
     uint64_t pos, nelem; /* within the shard */
+    const struct optimizer *kind;
+    int slots[OPTIMIZER_MAX_STATE];   /* as its state; -1: it keeps none */
+    uint64_t at[OPTIMIZER_MAX_STATE]; /* where the run begins in each */
     struct optimizer_hyper hyper;
     /* Of runs of one tensor, as they are with moments that are rounded stochastically. */
     uint64_t key, first; /* fsdp_rounding */
@@ -100,11 +104,14 @@ struct engine_cursor {
 
 struct engine_optim {
     const struct optimizer *kind;
-    int nstate, ema; /* ema: which of the state tensors is the average, -1: none */
-    const char *state_names[MAX_STATE];
-    enum fsdp_dtype state_dtypes[MAX_STATE];
-    bool from_weights[MAX_STATE]; /* tensors that begin as the weights */
-    bool *written; /* [MAX_STATE][nparams] of those, by a load, since fsdp_state_loaded */
+    const struct optimizer **kinds; /* [nparams] of those that are trained */
+    int nslots, ema;                /* ema: which slot is the average, -1: none */
+    struct fsdp_slot slots[MAX_SLOTS];
+    bool from_weights[MAX_SLOTS]; /* slots that begin as the weights */
+    uint32_t *kept;               /* [nparams] bit k: it has slot k */
+    uint64_t *slot_nelem;         /* [nflats][MAX_SLOTS] of a rank's memory */
+    uint64_t *slot_pos;           /* [nparams][MAX_SLOTS] where its part begins there */
+    bool *written; /* [MAX_SLOTS][nparams] of those, by a load, since fsdp_state_loaded */
     struct optimizer_hyper *hyper; /* [nparams] of those that are trained */
     struct update_run *runs;       /* flat by flat */
     int nruns;
@@ -196,6 +203,7 @@ struct fsdp {
 
     struct fsdp_state_layout layout;
     struct fsdp_flat_desc *flat_descs;
+    uint32_t *flat_slots;           /* what those point into */
     struct fsdp_snapshot *snapshot; /* NULL: none is ever taken */
     uint64_t hash;
 };
@@ -238,16 +246,16 @@ static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
            !flat_is_split(f, flat);
 }
 
-/* Optimizer tensor k from an element on. */
+/* Slot k from an element on. */
 static inline void *state_at(const struct engine_optim *optim, const struct flat_state *s, int k,
                              uint64_t pos)
 {
-    return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(optim->state_dtypes[k]);
+    return (char *)s->optim[k] + pos * fsdp_dtype_nbytes(optim->slots[k].dtype);
 }
 
-/* Finds the optimizer, which says what memory there is. */
+/* Finds the optimizer. */
 int update_choose(struct fsdp *f, struct fsdp_err *err);
-/* Divides the shards into runs of equal settings. */
+/* Says which slots every parameter has, and divides the shards into runs of equal settings. */
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);

@@ -2,12 +2,6 @@
 /* AdamW (Loshchilov and Hutter, arXiv 1711.05101) and Adam (Kingma and Ba, arXiv 1412.6980). */
 #include "optimizer.h"
 
-static int adam_nstate(const struct fsdp_optim_opts *opts)
-{
-    (void)opts;
-    return 2;
-}
-
 static int adam_step(struct fsdp_lane *lane, const struct optimizer_run *run, bool decay_in_grad,
                      struct fsdp_err *err)
 {
@@ -49,22 +43,20 @@ static int adam_update(struct fsdp_lane *lane, const struct optimizer_run *run,
 
 const struct optimizer optimizer_adamw = {
     .name = "adamw",
-    .state = {{"exp_avg"}, {"exp_avg_sq"}},
+    .state = {{.slot.name = "exp_avg"}, {.slot.name = "exp_avg_sq"}},
     .splits = true,
     .narrow = true,
     .betas = true,
     .eps = true,
-    .nstate = adam_nstate,
     .update = adamw_update,
 };
 
 const struct optimizer optimizer_adam = {
     .name = "adam",
-    .state = {{"exp_avg"}, {"exp_avg_sq"}},
+    .state = {{.slot.name = "exp_avg"}, {.slot.name = "exp_avg_sq"}},
     .splits = true,
     .narrow = true,
     .betas = true,
     .eps = true,
-    .nstate = adam_nstate,
     .update = adam_update,
 };

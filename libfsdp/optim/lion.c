@@ -2,12 +2,6 @@
 /* Lion: Chen et al., arXiv 2302.06675. One moment, and steps of one size. */
 #include "optimizer.h"
 
-static int lion_nstate(const struct fsdp_optim_opts *opts)
-{
-    (void)opts;
-    return 1;
-}
-
 static int lion_update(struct fsdp_lane *lane, const struct optimizer_run *run,
                        struct fsdp_err *err)
 {
@@ -29,8 +23,7 @@ static int lion_update(struct fsdp_lane *lane, const struct optimizer_run *run,
 
 const struct optimizer optimizer_lion = {
     .name = "lion",
-    .state = {{"exp_avg"}},
+    .state = {{.slot.name = "exp_avg"}},
     .betas = true,
-    .nstate = lion_nstate,
     .update = lion_update,
 };

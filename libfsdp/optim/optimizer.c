@@ -25,6 +25,16 @@ int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_e
     return fsdp_err_set(err, FSDP_EINVAL, "unknown optimizer '%s' (known: %s)", name, known);
 }
 
+unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
+                         const struct fsdp_tensor *tensor)
+{
+    unsigned all = 0;
+
+    for (int i = 0; i < OPTIMIZER_MAX_STATE && optimizer->state[i].slot.name; i++)
+        all |= 1u << i;
+    return optimizer->keeps ? all & optimizer->keeps(opts, tensor) : all;
+}
+
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static int check_beta(const struct optimizer *optimizer, const char *name, double beta,

@@ -5,7 +5,7 @@
 
 #include "fsdp/optim.h"
 
-enum { OPTIMIZER_MAX_STATE = 2 };
+enum { OPTIMIZER_MAX_STATE = 4 };
 
 /* Settings that parameter groups decide. */
 struct optimizer_hyper {
@@ -16,7 +16,7 @@ struct optimizer_hyper {
 /* One update of a contiguous run of a rank's flat shard. */
 struct optimizer_run {
     float *master;                    /* [nelem]; NULL: split, in param and rest */
-    void *state[OPTIMIZER_MAX_STATE]; /* [nelem], as the optimizer's names */
+    void *state[OPTIMIZER_MAX_STATE]; /* as the optimizer's rows; NULL: not kept */
     uint16_t *rest;
     const float *grad, *grad_scale;           /* grad_scale: device scalar */
     const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
@@ -31,10 +31,10 @@ struct optimizer_run {
     const struct fsdp_optim_opts *opts;
 };
 
-/* A tensor per parameter, of its shape: state.<fqn>.<name>. */
+/* What may be kept of a parameter. A name that two optimizers keep has one dtype and kind. */
 struct optimizer_state {
-    const char *name;
-    bool from_weights; /* it begins as the weights; else as zeros */
+    struct fsdp_slot slot; /* a name of NULL ends the list */
+    bool from_weights;     /* it begins as the weights; else as zeros */
 };
 
 /*
@@ -49,7 +49,8 @@ struct optimizer {
     bool betas;    /* it has opts.betas, and groups may set them */
     bool eps;      /* it has opts.eps */
     bool averages; /* it needs optimizer_run.weight, and every step from the first */
-    int (*nstate)(const struct fsdp_optim_opts *opts); /* how many of the tensors it keeps */
+    /* (optional) Which of the state it keeps of this parameter: bit i, state[i]. Without it all. */
+    unsigned (*keeps)(const struct fsdp_optim_opts *opts, const struct fsdp_tensor *tensor);
     /* Enqueues. */
     int (*update)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
     /* (optional) What only this optimizer refuses. */
@@ -64,6 +65,9 @@ extern const struct optimizer optimizer_adamw, optimizer_adam, optimizer_lion,
 
 /* FSDP_EINVAL names the optimizers there are. */
 int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_err *err);
+/* Which of its state a row keeps of a parameter: bit i, state[i]. Pure. */
+unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
+                         const struct fsdp_tensor *tensor);
 /* The master into run->param, where there is one. Enqueues. */
 static inline int optimizer_write_param(struct fsdp_lane *lane, const struct optimizer_run *run,
                                         struct fsdp_err *err)

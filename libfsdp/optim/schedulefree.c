@@ -7,12 +7,6 @@
 
 enum { Z, EXP_AVG_SQ };
 
-static int schedulefree_nstate(const struct fsdp_optim_opts *opts)
-{
-    (void)opts;
-    return 2;
-}
-
 static int schedulefree_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
     if (opts->master == FSDP_MASTER_SPLIT) {
@@ -56,11 +50,11 @@ static int schedulefree_gathered(struct fsdp_lane *lane, const struct optimizer_
 
 const struct optimizer optimizer_schedulefree = {
     .name = "schedulefree",
-    .state = {[Z] = {.name = "z", .from_weights = true}, [EXP_AVG_SQ] = {"exp_avg_sq"}},
+    .state = {[Z] = {.slot.name = "z", .from_weights = true},
+              [EXP_AVG_SQ] = {.slot.name = "exp_avg_sq"}},
     .betas = true,
     .eps = true,
     .averages = true,
-    .nstate = schedulefree_nstate,
     .check = schedulefree_check,
     .update = schedulefree_update,
     .gathered = schedulefree_gathered,

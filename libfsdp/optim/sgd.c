@@ -2,8 +2,9 @@
 /* Stochastic gradient descent, as in torch.optim.SGD. */
 #include "optimizer.h"
 
-static int sgd_nstate(const struct fsdp_optim_opts *opts)
+static unsigned sgd_keeps(const struct fsdp_optim_opts *opts, const struct fsdp_tensor *tensor)
 {
+    (void)tensor;
     return opts->momentum > 0;
 }
 
@@ -46,8 +47,8 @@ static int sgd_update(struct fsdp_lane *lane, const struct optimizer_run *run, s
 
 const struct optimizer optimizer_sgd = {
     .name = "sgd",
-    .state = {{"momentum_buffer"}},
-    .nstate = sgd_nstate,
+    .state = {{.slot.name = "momentum_buffer"}},
+    .keeps = sgd_keeps,
     .check = sgd_check,
     .update = sgd_update,
 };

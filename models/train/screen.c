@@ -151,7 +151,7 @@ static void show_steps(struct report *report, const struct train_parts *p,
                 config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                 config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
                 plural(c->optim.warmup_steps),
-                state->noptim && state->optim_dtypes[0] == FSDP_BF16 ? ", moments in bfloat16" : "",
+                state->nslots && state->slots[0].dtype == FSDP_BF16 ? ", moments in bfloat16" : "",
                 c->optim.master ? ", masters split" : "");
 }
 

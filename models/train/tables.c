@@ -199,7 +199,7 @@ void train_show_training(struct report *report, const struct train_parts *p,
     report_row(report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up%s%s",
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
-               state->noptim && state->optim_dtypes[0] == FSDP_BF16 ? ", moments in bfloat16" : "",
+               state->nslots && state->slots[0].dtype == FSDP_BF16 ? ", moments in bfloat16" : "",
                c->optim.master ? ", masters split" : "");
     report_row(report, "steps", "%" PRId64 " to %" PRId64, begun->step, c->train.steps);
     report_row(report, "start", "%s%s%s",

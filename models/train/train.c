@@ -196,11 +196,11 @@ static void note_conversion(struct train *t, const struct ckpt *ckpt)
     for (int i = 0; !t->converted[0] && i < ckpt_ntensors(ckpt); i++) {
         const struct ckpt_tensor *stored = ckpt_tensor_at(ckpt, i);
         const char *dot = strrchr(stored->tensor.name, '.');
-        for (int k = 0; stored->kind == FSDP_SLICE_OPTIM && dot && k < now->noptim; k++)
-            if (!strcmp(dot + 1, now->optim[k]) && stored->tensor.dtype != now->optim_dtypes[k])
+        for (int k = 0; stored->kind == FSDP_SLICE_OPTIM && dot && k < now->nslots; k++)
+            if (!strcmp(dot + 1, now->slots[k].name) && stored->tensor.dtype != now->slots[k].dtype)
                 snprintf(t->converted, sizeof t->converted, ", whose moments in %s continue in %s",
                          fsdp_dtype_name(stored->tensor.dtype),
-                         fsdp_dtype_name(now->optim_dtypes[k]));
+                         fsdp_dtype_name(now->slots[k].dtype));
     }
 }
 

@@ -40,13 +40,13 @@ static const struct fsdp_tensor fake_odd[] = {
 };
 static bool fake_with_odd; /* has the state this unit, too? */
 static const struct fsdp_flat_desc fake_flats[] = {
-    {"", true, 2, fake_root},
-    {"model.layers.0", true, 5, fake_block},
-    {"model.frozen", false, 2, fake_frozen},
-    {"model.odd", true, 4, fake_odd},
+    {"", true, 2, fake_root, NULL},
+    {"model.layers.0", true, 5, fake_block, NULL},
+    {"model.frozen", false, 2, fake_frozen, NULL},
+    {"model.odd", true, 4, fake_odd, NULL},
 };
 enum { FAKE_NFLATS = sizeof fake_flats / sizeof fake_flats[0] };
-static const char *const fake_optim[] = {"exp_avg", "exp_avg_sq"};
+static const struct fsdp_slot fake_slots[] = {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
 static const struct ckpt_alias fake_aliases[] = {
     {"lm_head.weight", "model.embed_tokens.weight"},
 };
@@ -98,8 +98,8 @@ static inline struct fake *fake_create(int rank, int shard_size, int replicate_s
         .replicate_size = replicate_size,
         .nflats = fake_with_odd ? FAKE_NFLATS : FAKE_NFLATS - 1,
         .flats = fake_flats,
-        .noptim = 2,
-        .optim = fake_optim,
+        .nslots = 2,
+        .slots = fake_slots,
     };
     for (int u = 0; u < f->layout.nflats; u++) {
         const struct fsdp_flat_desc *flat = &fake_flats[u];
@@ -117,7 +117,7 @@ static inline struct fake *fake_create(int rank, int shard_size, int replicate_s
                 continue;
             fake_add(f, FSDP_SLICE_MODEL, &scalar, NULL, &box, replica, replicate_size);
             for (int o = 0; flat->trainable && o < 2; o++)
-                fake_add(f, FSDP_SLICE_OPTIM, &scalar, fake_optim[o], &box, replica,
+                fake_add(f, FSDP_SLICE_OPTIM, &scalar, fake_slots[o].name, &box, replica,
                          replicate_size);
         }
         fsdp_cut_destroy(&cut);

@@ -360,7 +360,7 @@ static long peak_kib(void)
 
 static int big_save(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
-    const struct fsdp_flat_desc flat = {"", true, 2, big_tensors};
+    const struct fsdp_flat_desc flat = {"", true, 2, big_tensors, NULL};
     const struct fsdp_state_layout layout = {
         .shard_size = oob->size, .replicate_size = 1, .nflats = 1, .flats = &flat};
     struct ckpt_save_args args = CKPT_SAVE_ARGS_INIT;

@@ -57,8 +57,8 @@ static void describe(struct ckpt_manifest *m)
     m->replicate_size = 1;
     m->units = fsdp_alloc(NLAYERS + 1, sizeof *m->units, "units", NULL);
     m->optim = fsdp_alloc(2, sizeof *m->optim, "optim", NULL);
-    m->optim[m->noptim++] = fsdp_strdup("exp_avg", NULL);
-    m->optim[m->noptim++] = fsdp_strdup("exp_avg_sq", NULL);
+    m->optim[m->noptim++].name = fsdp_strdup("exp_avg", NULL);
+    m->optim[m->noptim++].name = fsdp_strdup("exp_avg_sq", NULL);
     struct ckpt_unit *unit = new_unit(m, "");
     add(m, unit, "model.embed_tokens.weight", VOCAB, DIM);
     add(m, unit, "model.norm.weight", DIM, 0);

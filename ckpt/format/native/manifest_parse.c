@@ -258,6 +258,28 @@ static int read_unit(const struct reader *r, const json_t *entry)
     return FSDP_OK;
 }
 
+/* A name; {"name": NAME, "per": KIND} where it is not a tensor of the parameter's shape. */
+static int read_slot(const struct reader *r, const json_t *entry)
+{
+    struct fsdp_err *err = r->err;
+    const char *name =
+        json_string_value(json_is_object(entry) ? json_object_get(entry, "name") : entry);
+    const char *per = json_string_value(json_object_get(entry, "per"));
+    struct ckpt_slot *slot = &r->m->optim[r->m->noptim];
+
+    if (!name || (json_is_object(entry) && !per))
+        return BAD("'%s': optim is not a list of names", r->path);
+    if (per && fsdp_slot_kind_parse(&slot->kind, per, NULL))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s': optimizer state '%s' is kept per '%.60s', which this program "
+                            "does not know",
+                            r->path, name, per);
+    if (!(slot->name = fsdp_strdup(name, err)))
+        return FSDP_ENOMEM;
+    r->m->noptim++;
+    return FSDP_OK;
+}
+
 static int read_units(const struct reader *r, const json_t *units, const json_t *optim)
 {
     struct fsdp_err *err = r->err;
@@ -271,14 +293,8 @@ static int read_units(const struct reader *r, const json_t *units, const json_t 
         return FSDP_ENOMEM;
     for (size_t i = 0; i < count; i++)
         FSDP_TRY(read_unit(r, json_array_get(units, i)));
-    for (size_t i = 0; i < noptim; i++) {
-        const char *name = json_string_value(json_array_get(optim, i));
-        if (!name)
-            return BAD("'%s': optim is not a list of names", r->path);
-        if (!(r->m->optim[i] = fsdp_strdup(name, err)))
-            return FSDP_ENOMEM;
-        r->m->noptim++;
-    }
+    for (size_t i = 0; i < noptim; i++)
+        FSDP_TRY(read_slot(r, json_array_get(optim, i)));
     return FSDP_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "core/state/master.h"
 #include "core/state/offload.h"
 #include "core/state/offload_file.h"
+#include "core/state/slots.h"
 #include "core/units/overrides.h"
 
 enum { ARENA_ALIGN = 4096 };
@@ -96,9 +97,8 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             s->master = take_row(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
-        for (int k = 0; !offloaded && k < f->optim.nstate; k++)
-            s->optim[k] =
-                take_row(c, nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]), &rows->optim);
+        for (int k = 0; !offloaded && k < f->optim.nslots; k++)
+            s->optim[k] = take_row(c, slots_nbytes(f, i, k), &rows->optim);
     }
     f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
     uint64_t slot_nbytes = offload_slot_nbytes(f);

@@ -325,8 +325,13 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->plan.sched_flats);
     fsdp_free(f->optim.runs);
     fsdp_free(f->optim.hyper);
+    fsdp_free(f->optim.kinds);
+    fsdp_free(f->optim.kept);
     fsdp_free(f->optim.written);
+    fsdp_free(f->optim.slot_nelem);
+    fsdp_free(f->optim.slot_pos);
     fsdp_free(f->flat_descs);
+    fsdp_free(f->flat_slots);
     fsdp_free(f);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gather.h"
 #include "offload.h"
+#include "slots.h"
 
 #include <string.h>
 
@@ -287,9 +288,8 @@ static int write_between(struct fsdp *f, int k, const struct flat_state *s, stru
         };
         if (run->flat != k)
             continue;
-        for (int o = 0; o < f->optim.kind->nstate(&f->opts.optim); o++)
-            args.state[o] = state_at(&f->optim, s, o, run->pos);
-        FSDP_TRY(f->optim.kind->gathered(f->lanes[SCHED_COMPUTE], &args, err));
+        slots_of_run(args.state, f, s, run, 0);
+        FSDP_TRY(run->kind->gathered(f->lanes[SCHED_COMPUTE], &args, err));
     }
     return FSDP_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "device/common/formula.h"
 #include "offload.h"
+#include "slots.h"
 
 int master_plan(const struct fsdp *f, struct fsdp_err *err)
 {
@@ -224,7 +225,7 @@ int master_write_split(const struct engine_offload *offload, void *param, uint16
     return rc;
 }
 
-/* State tensor o of parameter i of flat k begins as its master. */
+/* Slot o of parameter i of flat k begins as its master. */
 static int state_begin(struct fsdp *f, int k, int i, int o, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[k];
@@ -232,9 +233,11 @@ static int state_begin(struct fsdp *f, int k, int i, int o, struct fsdp_err *err
     uint64_t pos,
         nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, flat_shard(f, flat));
 
-    if (!nelem || f->optim.written[o * f->units.nparams + flat->params[i]])
+    if (!nelem || !slots_has(f, k, i, o) ||
+        f->optim.written[o * f->units.nparams + flat->params[i]])
         return FSDP_OK;
-    return master_copy(f, k, pos, state_at(&f->optim, &f->flats[k], o, pos), nelem, err);
+    return master_copy(f, k, pos, state_at(&f->optim, &f->flats[k], o, slots_pos(f, k, i, o)),
+                       nelem, err);
 }
 
 static int flat_begin(struct fsdp *f, int k, int o, struct fsdp_err *err)
@@ -246,7 +249,7 @@ static int flat_begin(struct fsdp *f, int k, int o, struct fsdp_err *err)
 
 int master_state_begin(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int o = 0; o < f->optim.nstate; o++)
+    for (int o = 0; o < f->optim.nslots; o++)
         for (int k = 0; f->optim.from_weights[o] && k < f->units.nflats; k++)
             FSDP_TRY(flat_begin(f, k, o, err));
     return FSDP_OK;

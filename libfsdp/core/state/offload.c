@@ -9,8 +9,9 @@
 
 #include "gather.h"
 #include "offload_file.h"
+#include "slots.h"
 
-enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_STATE };
+enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_SLOTS };
 
 struct part {
     void **at; /* of the flat_state that is asked about */
@@ -81,8 +82,9 @@ static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat
         n = add_part(parts, n, (void **)&s->master, nelem * sizeof *s->master);
     if (split)
         n = add_part(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
-    for (int k = 0; flat->trainable && k < f->optim.nstate; k++)
-        n = add_part(parts, n, &s->optim[k], nelem * fsdp_dtype_nbytes(f->optim.state_dtypes[k]));
+    for (int k = 0; flat->trainable && k < f->optim.nslots; k++)
+        if (slots_nbytes(f, flat_index, k))
+            n = add_part(parts, n, &s->optim[k], slots_nbytes(f, flat_index, k));
     if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
         n = add_part(parts, n, &s->param, gather_shard_nbytes(flat));
     return n;

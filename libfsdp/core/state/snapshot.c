@@ -2,8 +2,7 @@
 /*
  * A copy of the state in host memory, for a writer that runs during training.
  *
- *   parts     of a flat's shard: the master (a split one as its two halves) and each optimizer
- *             tensor, shard_nelem elements each
+ *   parts     of a flat's shard: the master (a split one as its two halves) and each slot
  *   copied    those that the budget has room for, chosen once: the last that a writer comes to,
  *             which writes all masters before all optimizer tensors
  *   read live those that it has not, and frozen flats, which nothing updates
@@ -22,12 +21,14 @@
 #include "master.h"
 #include "offload.h"
 #include "offload_file.h"
+#include "slots.h"
 #include "state.h"
 
 struct part {
     const char *live;
     const uint16_t *rest; /* of a split master, whose parameters live is; else NULL */
-    size_t elem_nbytes;   /* of live */
+    uint64_t nelem;
+    size_t elem_nbytes; /* of live */
     bool is_copied;
     uint64_t pos;  /* of the copy, in host; a rest lies behind the parameters */
     uint8_t *read; /* [ntensors] of a live part: its slice was read, and may have changed since */
@@ -39,7 +40,7 @@ struct fsdp_snapshot {
     struct fsdp_lane *lane;     /* the copy lane; the writer's, once the copies are enqueued */
     struct fsdp_event *taken;   /* the state is as it shall be copied */
     struct fsdp_event **copied; /* [nflats] */
-    struct part *parts;         /* [nflats][1 + nstate]: the master, then the optimizer's */
+    struct part *parts;         /* [nflats][1 + nslots]: the master, then the optimizer's */
     char *host;
     uint64_t host_nbytes;
     uint8_t *read;
@@ -53,7 +54,7 @@ struct fsdp_snapshot {
 
 static int nparts(const struct engine_optim *optim)
 {
-    return 1 + optim->nstate;
+    return 1 + optim->nslots;
 }
 
 static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
@@ -63,17 +64,16 @@ static struct part *part_of(const struct fsdp_snapshot *s, int flat, int i)
 
 /* ---- what is copied -------------------------------------------------------------------------- */
 
-static uint64_t part_nbytes(const struct fsdp_snapshot *s, int flat, const struct part *part)
+static uint64_t part_nbytes(const struct part *part)
 {
-    uint64_t nelem = s->f->units.flats[flat].cut.shard_nelem;
-    return nelem * (part->elem_nbytes + (part->rest ? sizeof *part->rest : 0));
+    return part->nelem * (part->elem_nbytes + (part->rest ? sizeof *part->rest : 0));
 }
 
 /* Part i of a flat gets a place in host memory, if there is room. */
 static void place_part(struct fsdp_snapshot *s, int flat, int i, uint64_t budget_nbytes)
 {
     struct part *part = part_of(s, flat, i);
-    uint64_t nbytes = part_nbytes(s, flat, part);
+    uint64_t nbytes = part_nbytes(part);
 
     if (!s->f->units.flats[flat].trainable || s->host_nbytes + nbytes > budget_nbytes)
         return;
@@ -95,12 +95,16 @@ static void place_all(struct fsdp_snapshot *s, uint64_t budget_nbytes)
 static struct part live_part(const struct fsdp *f, int flat, int i)
 {
     const struct flat_state *s = &f->flats[flat];
+    uint64_t nelem = f->units.flats[flat].cut.shard_nelem;
     if (i)
         return (struct part){.live = s->optim[i - 1],
-                             .elem_nbytes = fsdp_dtype_nbytes(f->optim.state_dtypes[i - 1])};
+                             .nelem = slots_nelem(f, flat, i - 1),
+                             .elem_nbytes = fsdp_dtype_nbytes(f->optim.slots[i - 1].dtype)};
     if (s->master)
-        return (struct part){.live = (const char *)s->master, .elem_nbytes = sizeof(float)};
-    return (struct part){.live = s->param, .rest = s->rest, .elem_nbytes = sizeof *s->rest};
+        return (struct part){
+            .live = (const char *)s->master, .nelem = nelem, .elem_nbytes = sizeof(float)};
+    return (struct part){
+        .live = s->param, .rest = s->rest, .nelem = nelem, .elem_nbytes = sizeof *s->rest};
 }
 
 static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsdp_err *err)
@@ -246,7 +250,7 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
     for (int i = 0; flat->trainable && i < nparts(&s->f->optim); i++) {
         struct part *part = part_of(s, k, i);
         if (part->is_copied) {
-            uint64_t nbytes = flat->cut.shard_nelem * part->elem_nbytes;
+            uint64_t nbytes = part->nelem * part->elem_nbytes;
             FSDP_TRY(copy(s, s->host + part->pos, part->live, nbytes, err));
             if (part->rest)
                 FSDP_TRY(copy(s, s->host + part->pos + nbytes, part->rest, nbytes, err));
@@ -254,7 +258,7 @@ static int copy_flat(struct fsdp_snapshot *s, int k, struct fsdp_err *err)
         }
         for (int t = 0; t < flat->ntensors; t++) {
             part->read[t] = 0;
-            s->nunread[k] += state_slice_nelem(s->f, k, t) > 0;
+            s->nunread[k] += state_slice_nelem(s->f, k, t, i) > 0;
         }
     }
     return fsdp_event_record(s->copied[k], s->lane, err);
@@ -393,7 +397,7 @@ static int visit(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void
     const char *data = part->is_copied ? s->host + part->pos : part->live;
     const uint16_t *rest = part->rest;
     if (rest && part->is_copied)
-        rest = (const uint16_t *)data + s->f->units.flats[at->flat].cut.shard_nelem;
+        rest = (const uint16_t *)data + part->nelem;
     struct view view = {.s = s,
                         .part = part,
                         .data = data + at->pos * part->elem_nbytes,

@@ -7,6 +7,7 @@
 #include "master.h"
 #include "offload.h"
 #include "offload_file.h"
+#include "slots.h"
 #include "state.h"
 
 struct filling {
@@ -105,12 +106,29 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     return fsdp_lane_sync(m->lane, err);
 }
 
-uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor)
+/* The part's box, where it begins in this rank's memory of it, and its number of elements. */
+static uint64_t part_box(struct fsdp_box *box, uint64_t *pos, const struct fsdp *f,
+                         const struct state_slice *at)
 {
-    const struct flat *of = &f->units.flats[flat];
+    const struct flat *of = &f->units.flats[at->flat];
+    struct fsdp_box whole;
+    uint64_t nelem =
+        fsdp_cut_box(&whole, pos, &of->cut, of->tensors, at->tensor, flat_shard(f, of));
+
+    *box = whole;
+    if (!at->part)
+        return nelem;
+    *pos = slots_pos(f, at->flat, at->tensor, at->part - 1);
+    return fsdp_slot_box(box, &f->optim.slots[at->part - 1], &of->tensors[at->tensor], &whole,
+                         nelem);
+}
+
+uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor, int part)
+{
+    const struct state_slice at = {.flat = flat, .tensor = tensor, .part = part};
     struct fsdp_box box;
     uint64_t pos;
-    return fsdp_cut_box(&box, &pos, &of->cut, of->tensors, tensor, flat_shard(f, of));
+    return part && !slots_has(f, flat, tensor, part - 1) ? 0 : part_box(&box, &pos, f, &at);
 }
 
 static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
@@ -118,17 +136,16 @@ static int visit_slice(struct fsdp *f, struct state_slice *at, const char *name,
                        struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[at->flat];
-    bool whole = flat->whole;
-    at->slice = (struct fsdp_slice){.tensor = flat->tensors[at->tensor],
+    const struct fsdp_tensor *tensor = &flat->tensors[at->tensor];
+    const struct fsdp_slot *slot = at->part ? &f->optim.slots[at->part - 1] : NULL;
+    bool whole = flat->whole || (slot && fsdp_slot_is_shared(slot, tensor));
+    at->slice = (struct fsdp_slice){.tensor = slot ? fsdp_slot_tensor(slot, tensor) : *tensor,
                                     .replica = whole ? f->mesh->rank : f->mesh->replicate_rank,
                                     .nreplica = whole ? f->mesh->size : f->mesh->replicate_size};
-    at->nelem = fsdp_cut_box(&at->slice.box, &at->pos, &flat->cut, flat->tensors, at->tensor,
-                             flat_shard(f, flat));
+    at->nelem = part_box(&at->slice.box, &at->pos, f, at);
     if (!at->nelem && !at->slice.tensor.ndim)
         return FSDP_OK; /* a scalar has no empty box: only its owner gives it */
     at->slice.tensor.name = name;
-    if (at->part)
-        at->slice.tensor.dtype = f->optim.state_dtypes[at->part - 1];
     return visit(ctx, at, fn, fn_ctx, err);
 }
 
@@ -140,9 +157,11 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
         for (int i = 0; i < flat->ntensors; i++) {
             struct state_slice at = {.flat = k, .tensor = i, .kind = FSDP_SLICE_MODEL};
             FSDP_TRY(visit_slice(f, &at, flat->tensors[i].name, visit, ctx, fn, fn_ctx, err));
-            for (int o = 0; flat->trainable && o < f->optim.nstate; o++) {
-                char *name = fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name,
-                                          f->optim.state_names[o]);
+            for (int o = 0; o < f->optim.nslots; o++) {
+                if (!slots_has(f, k, i, o))
+                    continue;
+                char *name =
+                    fsdp_sprintf(err, "state.%s.%s", flat->tensors[i].name, f->optim.slots[o].name);
                 if (!name)
                     return FSDP_ENOMEM;
                 at = (struct state_slice){
@@ -157,7 +176,7 @@ int state_visit(struct fsdp *f, state_visit_f *visit, void *ctx, fsdp_slice_f *f
     return FSDP_OK;
 }
 
-/* Where a write to a state tensor is noted; NULL for those that begin as zeros. */
+/* Where a write to a slot is noted; NULL for those that begin as zeros. */
 static bool *written_mark(struct fsdp *f, const struct state_slice *at)
 {
     int o = at->part - 1;
@@ -200,11 +219,12 @@ static struct fsdp_comm *replicas(const struct fsdp *f, int k)
     return f->units.flats[k].whole ? f->mesh->world : f->mesh->replicate;
 }
 
-static int broadcast_param(struct fsdp *f, int k, void *data, enum fsdp_dtype dtype,
-                           struct fsdp_err *err)
+static int broadcast_part(struct fsdp *f, int k, void *data, uint64_t nelem, enum fsdp_dtype dtype,
+                          struct fsdp_err *err)
 {
-    return fsdp_comm_broadcast(replicas(f, k), data, f->units.flats[k].cut.shard_nelem, dtype, 0,
-                               f->lanes[SCHED_COMPUTE], err);
+    if (!nelem)
+        return FSDP_OK;
+    return fsdp_comm_broadcast(replicas(f, k), data, nelem, dtype, 0, f->lanes[SCHED_COMPUTE], err);
 }
 
 /* Replica 0's values to the others. */
@@ -214,21 +234,49 @@ static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *er
     if (fsdp_comm_size(replicas(f, k)) == 1)
         return FSDP_OK;
     FSDP_TRY(offload_begin(&s, f, k, err));
-    for (int o = 0; optim && f->units.flats[k].trainable && o < f->optim.nstate; o++)
-        FSDP_TRY(broadcast_param(f, k, s.optim[o], f->optim.state_dtypes[o], err));
+    for (int o = 0; optim && f->units.flats[k].trainable && o < f->optim.nslots; o++)
+        FSDP_TRY(
+            broadcast_part(f, k, s.optim[o], slots_nelem(f, k, o), f->optim.slots[o].dtype, err));
+    uint64_t nelem = f->units.flats[k].cut.shard_nelem;
     if (s.master) {
-        FSDP_TRY(broadcast_param(f, k, s.master, FSDP_F32, err));
+        FSDP_TRY(broadcast_part(f, k, s.master, nelem, FSDP_F32, err));
     } else {
-        FSDP_TRY(broadcast_param(f, k, s.param, FSDP_BF16, err));
-        FSDP_TRY(broadcast_param(f, k, s.rest, FSDP_BF16, err)); /* 16 bits, whatever they mean */
+        FSDP_TRY(broadcast_part(f, k, s.param, nelem, FSDP_BF16, err));
+        FSDP_TRY(broadcast_part(f, k, s.rest, nelem, FSDP_BF16, err)); /* 16 bits of any meaning */
     }
     return offload_end(f, k, err);
+}
+
+/* Rank 0's values of a slot that every rank has to the others. */
+static int broadcast_shared(struct fsdp *f, int k, int o, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[k];
+    struct flat_state s;
+    FSDP_TRY(offload_begin(&s, f, k, err));
+    for (int i = 0; i < flat->ntensors; i++)
+        if (slots_has(f, k, i, o) && fsdp_slot_is_shared(&f->optim.slots[o], &flat->tensors[i]))
+            FSDP_TRY(fsdp_comm_broadcast(f->mesh->world,
+                                         state_at(&f->optim, &s, o, slots_pos(f, k, i, o)),
+                                         state_slice_nelem(f, k, i, o + 1), f->optim.slots[o].dtype,
+                                         0, f->lanes[SCHED_COMPUTE], err));
+    return offload_end(f, k, err);
+}
+
+static int broadcast_all_shared(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int o = 0; o < f->optim.nslots; o++)
+        for (int k = 0; f->optim.slots[o].kind == FSDP_PER_COLUMN && k < f->units.nflats; k++)
+            if (f->units.flats[k].trainable)
+                FSDP_TRY(broadcast_shared(f, k, o, err));
+    return FSDP_OK;
 }
 
 static int state_changed(struct fsdp *f, bool optim, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(broadcast_flat(f, k, optim, err));
+    if (optim && f->mesh->size > 1)
+        FSDP_TRY(broadcast_all_shared(f, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
 }
@@ -241,7 +289,7 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(master_state_begin(f, err));
-    memset(f->optim.written, 0, MAX_STATE * (size_t)f->units.nparams);
+    memset(f->optim.written, 0, MAX_SLOTS * (size_t)f->units.nparams);
     return state_changed(f, true, err);
 }
 
@@ -253,23 +301,29 @@ const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f)
 int state_layout_create(struct fsdp *f, struct fsdp_err *err)
 {
     f->flat_descs = fsdp_alloc((size_t)f->units.nflats, sizeof *f->flat_descs, "state layout", err);
-    if (!f->flat_descs)
+    f->flat_slots =
+        fsdp_alloc((size_t)f->units.nparams, sizeof *f->flat_slots, "state layout", err);
+    if (!f->flat_descs || !f->flat_slots)
         return FSDP_ENOMEM;
+    uint32_t *slots = f->flat_slots;
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; i < flat->ntensors; i++)
+            slots[i] = f->optim.kept[flat->params[i]];
         f->flat_descs[k] = (struct fsdp_flat_desc){
             .unit = f->tree->modules[f->units.units[flat->unit].module].name,
             .trainable = flat->trainable,
             .ntensors = flat->ntensors,
-            .tensors = flat->tensors};
+            .tensors = flat->tensors,
+            .slots = slots};
+        slots += flat->ntensors;
     }
     f->layout = (struct fsdp_state_layout){.shard_size = f->mesh->shard_size,
                                            .replicate_size = f->mesh->replicate_size,
                                            .inner_size = f->mesh->inner_size,
                                            .nflats = f->units.nflats,
                                            .flats = f->flat_descs,
-                                           .noptim = f->optim.nstate,
-                                           .optim = f->optim.state_names,
-                                           .optim_dtypes = f->optim.state_dtypes};
+                                           .nslots = f->optim.nslots,
+                                           .slots = f->optim.slots};
     return FSDP_OK;
 }

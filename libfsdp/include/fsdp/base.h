@@ -320,12 +320,50 @@ uint64_t fsdp_cut_box(struct fsdp_box *out, uint64_t *shard_pos, const struct fs
 /* Chunked: elements of `tensor` that a rank has room for, ceil(rows / W) rows. */
 uint64_t fsdp_cut_chunk_nelem(const struct fsdp_cut *cut, const struct fsdp_tensor *tensor);
 
+/* ---- slots: what is kept of a parameter besides its value --------------------------------------
+ *
+ * An optimizer keeps slots of each parameter; a slot is stored as state.<parameter>.<name>. The
+ * kind says how its shape follows from the parameter's and which part of it belongs to a box:
+ *
+ *     kind             of a parameter [R, C]   of a box of rows [a, b)
+ *     FSDP_PER_ELEMENT [R, C]                  rows [a, b)
+ *     FSDP_PER_BLOCK   [ceil(R C / 128)]       blocks that begin in it: a cut never splits one
+ *     FSDP_PER_ROW     [R, 1]                  rows [a, b)
+ *     FSDP_PER_COLUMN  [1, C]                  all of it: every rank has it
+ *
+ * A block is FSDP_CUT_ALIGN elements of the flattened parameter, counted from its start. Of a
+ * parameter of more than two dimensions each [.., R, C] is a matrix of its own, and its columns lie
+ * in the box that holds it. Rows and columns are of parameters with at least two dimensions. */
+enum fsdp_slot_kind { FSDP_PER_ELEMENT, FSDP_PER_BLOCK, FSDP_PER_ROW, FSDP_PER_COLUMN };
+
+struct fsdp_slot {
+    const char *name; /* "exp_avg"; borrowed */
+    enum fsdp_dtype dtype;
+    enum fsdp_slot_kind kind;
+};
+enum { FSDP_MAX_SLOTS = 32 }; /* of a layout: a parameter's are the bits of a number */
+
+/* "element", "block", "row", "column". Static. */
+const char *fsdp_slot_kind_name(enum fsdp_slot_kind kind);
+/* FSDP_EINVAL lists the names. Local. */
+int fsdp_slot_kind_parse(enum fsdp_slot_kind *out, const char *text, struct fsdp_err *err);
+/* The slot of the parameter as a tensor, which has the parameter's name. Pure. */
+struct fsdp_tensor fsdp_slot_tensor(const struct fsdp_slot *slot, const struct fsdp_tensor *param);
+/* Has every rank all of it, wherever the parameter is cut? Pure. */
+bool fsdp_slot_is_shared(const struct fsdp_slot *slot, const struct fsdp_tensor *param);
+/* The part that belongs to a box of the parameter with `nelem` elements (fsdp_cut_box; none: 0).
+ * Returns its number of elements. Pure. */
+uint64_t fsdp_slot_box(struct fsdp_box *out, const struct fsdp_slot *slot,
+                       const struct fsdp_tensor *param, const struct fsdp_box *box, uint64_t nelem);
+
 /* One flat buffer of a unit; tensors are borrowed. */
 struct fsdp_flat_desc {
     const char *unit; /* module name of the unit, "" for the root */
     bool trainable;
     int ntensors;
     const struct fsdp_tensor *tensors; /* as stored: name, dtype (fp32 masters), global shape */
+    const uint32_t *slots; /* [ntensors] which slots of the layout each has: bit i, slot i; NULL:
+                              all, of trainable tensors */
 };
 
 /* Which shard the rank of this index in its group holds. On two levels (inner_size ranks a node;
@@ -349,11 +387,14 @@ struct fsdp_state_layout {
                        by shard, and so the same on one level and on two */
     int nflats;
     const struct fsdp_flat_desc *flats;
-    int noptim; /* optimizer tensors per trainable tensor, of its shape */
-    const char *const
-        *optim; /* their names: "exp_avg", "exp_avg_sq"; stored as state.<fqn>.<name> */
-    const enum fsdp_dtype *optim_dtypes; /* [noptim]; NULL: that of the tensor */
+    int nslots;
+    const struct fsdp_slot *slots; /* each name once */
 };
+/* Has tensor i of the flat slot k? Pure. */
+static inline bool fsdp_flat_has_slot(const struct fsdp_flat_desc *flat, int i, int k)
+{
+    return flat->trainable && (!flat->slots || flat->slots[i] >> k & 1);
+}
 
 /* ---- out-of-band channel ----------------------------------------------------------------------
  *

@@ -39,6 +39,19 @@ static int param_of(const struct train_moments *m, const char *name)
     return at ? (int)json_integer_value(at) : -1;
 }
 
+/* The parameter of state.<param>.<kind>; -1: none. */
+static int param_of_state(const struct train_moments *m, const char *name)
+{
+    char param[1024];
+    const char *dot = strrchr(name, '.');
+    int len = dot ? (int)(dot - name) - (int)strlen("state.") : 0;
+
+    if (strncmp(name, "state.", 6) || len < 1 || len >= (int)sizeof param)
+        return -1;
+    snprintf(param, sizeof param, "%.*s", len, name + 6);
+    return param_of(m, param);
+}
+
 static bool name_params(struct train_moments *m)
 {
     m->params = json_object();
@@ -192,31 +205,73 @@ static int check_optimizer(const struct train_moments *m, struct fsdp_err *err)
                         saved[0] ? saved : "no optimizer's state", saved[0] ? "'s state" : "");
 }
 
-/* Names of optimizer tensors that are moments, of which *count are in the checkpoint for param. */
-static int count_moments(const struct train_moments *m, int param, int *count)
+/* Moments that the run keeps of tensor i of a flat, of which *count are in the checkpoint. */
+static int count_moments(const struct train_moments *m, const struct fsdp_flat_desc *flat, int i,
+                         int *count)
 {
     const struct fsdp_state_layout *layout = fsdp_state_layout(m->parts->fsdp);
+    const int param = param_of(m, flat->tensors[i].name);
     int nmoments = 0;
 
     *count = 0;
-    for (int k = 0; k < layout->noptim; k++) {
-        if (!strcmp(layout->optim[k], "ema"))
+    for (int k = 0; k < layout->nslots; k++) {
+        if (!fsdp_flat_has_slot(flat, i, k) || !strcmp(layout->slots[k].name, "ema"))
             continue;
         nmoments++;
-        *count += find_moment(m, param, layout->optim[k]) != NULL;
+        *count += find_moment(m, param, layout->slots[k].name) != NULL;
     }
     return nmoments;
 }
 
-static void decide_param(struct train_moments *m, int param, int64_t nupdates)
+static int decide_param(struct train_moments *m, const struct fsdp_flat_desc *flat, int i,
+                        const int *nstored, int64_t nupdates, struct fsdp_err *err)
 {
-    int count, nmoments = count_moments(m, param, &count);
+    const int param = param_of(m, flat->tensors[i].name);
+    int count, nmoments = count_moments(m, flat, i, &count);
 
+    if (nmoments && nstored[param] && (count != nmoments || count != nstored[param]))
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "%.300s holds another optimizer's state of '%.200s' than this run "
+                            "keeps: set optim.name and optim.groups as they were, or begin a new "
+                            "run with model.path at its merged weights",
+                            ckpt_path(m->ckpt), flat->tensors[i].name);
     if (!nmoments || count)
-        return;
+        return FSDP_OK;
     m->fresh[param] = true;
     m->first = m->nfresh++ ? m->first : param;
     m->since[param] = nupdates;
+    return FSDP_OK;
+}
+
+/* Is it a moment? torch keeps more of a parameter, which no run here does. */
+static bool is_moment(const char *name)
+{
+    static const char *const others[] = {".ema", ".step", ".max_exp_avg_sq"};
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (ends_with(name, others[i]))
+            return false;
+    return true;
+}
+
+static int decide_params(struct train_moments *m, int64_t nupdates, struct fsdp_err *err)
+{
+    const struct fsdp_state_layout *layout = fsdp_state_layout(m->parts->fsdp);
+    const size_t nparams = (size_t)fsdp_param_count(m->parts->tree);
+    int *nstored = fsdp_alloc(nparams, sizeof *nstored, "moments", err);
+    int rc = nstored ? FSDP_OK : FSDP_ENOMEM;
+
+    for (int t = 0; !rc && t < ckpt_ntensors(m->ckpt); t++) {
+        const struct ckpt_tensor *stored = ckpt_tensor_at(m->ckpt, t);
+        const bool moment = stored->kind == FSDP_SLICE_OPTIM && is_moment(stored->tensor.name);
+        const int param = moment ? param_of_state(m, stored->tensor.name) : -1;
+        nstored[param < 0 ? 0 : param] += param >= 0;
+    }
+    for (int k = 0; k < layout->nflats; k++)
+        for (int i = 0; layout->flats[k].trainable && i < layout->flats[k].ntensors && !rc; i++)
+            rc = decide_param(m, &layout->flats[k], i, nstored, nupdates, err);
+    fsdp_free(nstored);
+    return rc;
 }
 
 int train_moments_decide(struct train_moments *m, int64_t nupdates, struct fsdp_err *err)
@@ -224,11 +279,9 @@ int train_moments_decide(struct train_moments *m, int64_t nupdates, struct fsdp_
     const struct fsdp_state_layout *layout = fsdp_state_layout(m->parts->fsdp);
 
     FSDP_TRY(check_optimizer(m, err));
-    for (int k = 0; k < layout->nflats; k++)
-        for (int i = 0; layout->flats[k].trainable && i < layout->flats[k].ntensors; i++)
-            decide_param(m, param_of(m, layout->flats[k].tensors[i].name), nupdates);
-    for (int k = 0; k < layout->noptim; k++)
-        m->average_fresh |= !strcmp(layout->optim[k], "ema") && !holds_kind(m->ckpt, ".ema");
+    FSDP_TRY(decide_params(m, nupdates, err));
+    for (int k = 0; k < layout->nslots; k++)
+        m->average_fresh |= !strcmp(layout->slots[k].name, "ema") && !holds_kind(m->ckpt, ".ema");
     return fsdp_param_set_since(m->parts->fsdp, m->since, err);
 }
 
@@ -252,19 +305,6 @@ static int write_zeros(const struct fsdp_slice *slice, const struct fsdp_slice_i
         FSDP_TRY(io->write(io->ctx, pos, zeros, left < sizeof zeros ? left : sizeof zeros, err));
     }
     return FSDP_OK;
-}
-
-/* The parameter of state.<param>.<kind>; -1: none. */
-static int param_of_state(const struct train_moments *m, const char *name)
-{
-    char param[1024];
-    const char *dot = strrchr(name, '.');
-    int len = (int)(dot - name) - (int)strlen("state.");
-
-    if (strncmp(name, "state.", 6) || len < 1 || len >= (int)sizeof param)
-        return -1;
-    snprintf(param, sizeof param, "%.*s", len, name + 6);
-    return param_of(m, param);
 }
 
 static int visit(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which optimizer updates which parameter, what it keeps of it, and the runs that are updated in
+ * one call. Neighbouring parameters with one optimizer and equal settings are one run, padding
+ * between them included (it is zero and stays so), so that a unit of one group is one call.
+ */
+#include <string.h>
+
+#include "core/state/slots.h"
+#include "core/units/module_tree.h"
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Name i of the trainable parameters, flat by flat. */
+static const char *trainable_name(const void *ctx, int i)
+{
+    const struct units *units = ctx;
+    for (int k = 0; k < units->nflats; k++) {
+        if (!units->flats[k].trainable)
+            continue;
+        if (i < units->flats[k].ntensors)
+            return units->flats[k].tensors[i].name;
+        i -= units->flats[k].ntensors;
+    }
+    return NULL;
+}
+
+static int count_trainable(const struct units *units)
+{
+    int count = 0;
+    for (int k = 0; k < units->nflats; k++)
+        count += units->flats[k].trainable ? units->flats[k].ntensors : 0;
+    return count;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+/* The number of a slot, which is added where there is none of that name yet. */
+static int slot_number(int *out, struct engine_optim *optim, const struct fsdp_slot *slot,
+                       bool from_weights, struct fsdp_err *err)
+{
+    int k = 0;
+
+    while (k < optim->nslots && strcmp(optim->slots[k].name, slot->name))
+        k++;
+    *out = k;
+    if (k < optim->nslots && optim->slots[k].dtype == slot->dtype &&
+        optim->slots[k].kind == slot->kind)
+        return FSDP_OK;
+    if (k < optim->nslots || k == MAX_SLOTS)
+        return fsdp_err_set(err, FSDP_EINTERNAL,
+                            k == MAX_SLOTS ? "no room for optimizer state '%s'"
+                                           : "two optimizers keep '%s' in different forms",
+                            slot->name);
+    optim->slots[k] = *slot;
+    optim->from_weights[k] = from_weights;
+    optim->nslots++;
+    return FSDP_OK;
+}
+
+/* State j of an optimizer, as it is kept. */
+static struct fsdp_slot slot_of(const struct optimizer *kind, int j,
+                                const struct fsdp_optim_opts *opts)
+{
+    struct fsdp_slot slot = kind->state[j].slot;
+    if (kind->narrow)
+        slot.dtype = opts->moment_dtype;
+    return slot;
+}
+
+static int keep(struct fsdp *f, int param, const struct fsdp_tensor *tensor, struct fsdp_err *err)
+{
+    const struct optimizer *kind = f->optim.kinds[param];
+    const unsigned kept = optimizer_keeps(kind, &f->opts.optim, tensor);
+    int k;
+
+    for (int j = 0; kept >> j; j++) {
+        const struct fsdp_slot slot = slot_of(kind, j, &f->opts.optim);
+        if (!(kept >> j & 1))
+            continue;
+        FSDP_TRY(slot_number(&k, &f->optim, &slot, kind->state[j].from_weights, err));
+        f->optim.kept[param] |= UINT32_C(1) << k;
+    }
+    return FSDP_OK;
+}
+
+static int keep_averages(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_slot ema = {"ema", FSDP_F32, FSDP_PER_ELEMENT};
+
+    f->optim.ema = -1;
+    if (!(f->opts.optim.ema_decay > 0))
+        return FSDP_OK;
+    FSDP_TRY(slot_number(&f->optim.ema, &f->optim, &ema, true, err));
+    for (int k = 0; k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            f->optim.kept[f->units.flats[k].params[i]] |= UINT32_C(1) << f->optim.ema;
+    return FSDP_OK;
+}
+
+/* The options name the groups, and need not outlive the engine's creation. */
+static int choose_params(struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; flat->trainable && i < flat->ntensors; i++) {
+            const int param = flat->params[i];
+            f->optim.hyper[param] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
+            f->optim.kinds[param] = f->optim.kind;
+            FSDP_TRY(keep(f, param, &flat->tensors[i], err));
+        }
+    }
+    return keep_averages(f, err);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void place_run(struct update_run *run, const struct fsdp *f, int param)
+{
+    for (int j = 0; j < OPTIMIZER_MAX_STATE; j++) {
+        const char *name = run->kind->state[j].slot.name;
+        int k = 0;
+        run->slots[j] = -1;
+        if (!name)
+            return;
+        while (k < f->optim.nslots && strcmp(f->optim.slots[k].name, name))
+            k++;
+        if (k == f->optim.nslots || !(f->optim.kept[param] >> k & 1))
+            continue;
+        run->slots[j] = k;
+        run->at[j] = slots_pos(f, run->flat, run->tensor, k);
+    }
+}
+
+/* Do the slots of two runs lie as far from each other as the masters do? */
+static bool slots_go_on(const struct fsdp *f, const struct update_run *a,
+                        const struct update_run *b)
+{
+    for (int j = 0; j < OPTIMIZER_MAX_STATE; j++) {
+        if (a->slots[j] != b->slots[j])
+            return false;
+        if (a->slots[j] < 0)
+            continue;
+        const enum fsdp_slot_kind kind = f->optim.slots[a->slots[j]].kind;
+        const uint64_t each = kind == FSDP_PER_BLOCK ? FSDP_CUT_ALIGN : 1;
+        if ((kind != FSDP_PER_ELEMENT && kind != FSDP_PER_BLOCK) || (b->pos - a->pos) % each ||
+            b->at[j] - a->at[j] != (b->pos - a->pos) / each)
+            return false;
+    }
+    return true;
+}
+
+static bool goes_on(const struct fsdp *f, const struct update_run *a, const struct update_run *b)
+{
+    bool by_chance = f->opts.optim.moment_dtype != FSDP_F32;
+    return !by_chance && a->flat == b->flat && a->kind == b->kind &&
+           !memcmp(&a->hyper, &b->hyper, sizeof a->hyper) && slots_go_on(f, a, b);
+}
+
+static void add_run(struct fsdp *f, int flat_index, int i)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    const struct fsdp_tensor *tensor = &flat->tensors[i];
+    struct update_run run = {.flat = flat_index,
+                             .tensor = i,
+                             .kind = f->optim.kinds[flat->params[i]],
+                             .hyper = f->optim.hyper[flat->params[i]],
+                             .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name))};
+    struct update_run *last = f->optim.nruns ? &f->optim.runs[f->optim.nruns - 1] : NULL;
+    struct fsdp_box box;
+
+    run.nelem = fsdp_cut_box(&box, &run.pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    run.first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
+    if (!run.nelem)
+        return;
+    place_run(&run, f, flat->params[i]);
+    if (last && goes_on(f, last, &run))
+        last->nelem = run.pos + run.nelem - last->pos;
+    else
+        f->optim.runs[f->optim.nruns++] = run;
+}
+
+static void add_runs(struct fsdp *f)
+{
+    f->optim.nruns = 0;
+    for (int k = 0; k < f->units.nflats; k++)
+        for (int i = 0; f->units.flats[k].trainable && i < f->units.flats[k].ntensors; i++)
+            add_run(f, k, i);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+int update_choose(struct fsdp *f, struct fsdp_err *err)
+{
+    const struct fsdp_optim_opts *opts = &f->opts.optim;
+
+    FSDP_TRY(optimizer_find(&f->optim.kind, opts->name, err));
+    return optimizer_check(f->optim.kind, opts, err);
+}
+
+/* What an optimizer that averages, or gathers more than its masters, cannot be combined with. */
+static int check_between(const struct fsdp *f, struct fsdp_err *err)
+{
+    const char *name = f->optim.kind->name;
+
+    if (f->optim.kind->averages && f->scalars.scaled) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "%s: steps that overflow cannot be skipped, because each has its part of the "
+                     "average: use bfloat16 instead of float16, or fsdp.loss_scale false",
+                     name);
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "loss_scale");
+    }
+    for (int k = 0; k < f->units.nflats; k++)
+        if (flat_is_between(f, &f->units.flats[k]) && f->units.flats[k].codec) {
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "%s: what it gathers is not encoded: set fsdp.gather_dtype auto", name);
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
+        }
+    return FSDP_OK;
+}
+
+int update_plan(struct fsdp *f, struct fsdp_err *err)
+{
+    const size_t nparams = (size_t)f->units.nparams;
+    struct engine_optim *o = &f->optim;
+    int ntrainable = count_trainable(&f->units);
+
+    FSDP_TRY(optimizer_check_names(&f->opts.optim, ntrainable, trainable_name, &f->units, err));
+    FSDP_TRY(check_between(f, err));
+    o->runs = fsdp_alloc((size_t)ntrainable, sizeof *o->runs, "parameter groups", err);
+    o->hyper = fsdp_alloc(nparams, sizeof *o->hyper, "parameter groups", err);
+    o->kinds = fsdp_alloc(nparams, sizeof(void *), "parameter groups", err);
+    o->kept = fsdp_alloc(nparams, sizeof *o->kept, "slots", err);
+    o->written = fsdp_alloc(nparams, MAX_SLOTS, "averages", err);
+    if (!o->runs || !o->hyper || !o->kinds || !o->kept || !o->written)
+        return FSDP_ENOMEM;
+    FSDP_TRY(choose_params(f, err));
+    FSDP_TRY(slots_plan(f, err));
+    add_runs(f);
+    return FSDP_OK;
+}
+
+int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *err)
+{
+    FSDP_TRY(engine_between_steps(f, "fsdp_param_set_since", err));
+    for (int p = 0; p < f->units.nparams; p++)
+        if (since[p] < 0)
+            return fsdp_err_set(err, FSDP_EINVAL, "parameter '%s': %lld updates before its first",
+                                f->tree->params[p].tensor.name, (long long)since[p]);
+        else if (since[p] && f->optim.kind->averages)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "%s: parameter '%s' is trained from step %lld on, but averages "
+                                "count from the first: begin a new run with model.path at the "
+                                "merged weights",
+                                f->optim.kind->name, f->tree->params[p].tensor.name,
+                                (long long)since[p] + 1);
+    for (int p = 0; p < f->units.nparams; p++)
+        f->optim.hyper[p].since = since[p];
+    add_runs(f);
+    return FSDP_OK;
+}
+
+int64_t fsdp_param_since(const struct fsdp *f, int param)
+{
+    return param >= 0 && param < f->units.nparams ? f->optim.hyper[param].since : 0;
+}
