@@ -133,6 +133,7 @@ struct engine_mem {
     uint64_t reduce_nbytes;
     void **param_slots[2]; /* by program */
     void **grad_slots;
+    double *sums;                          /* of parameters that are updated in phases */
     float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
@@ -257,6 +258,8 @@ static inline void *state_at(const struct engine_optim *optim, const struct flat
 int update_choose(struct fsdp *f, struct fsdp_err *err);
 /* Says which slots every parameter has, and divides the shards into runs of equal settings. */
 int update_plan(struct fsdp *f, struct fsdp_err *err);
+/* Doubles of f->mem.sums: 0 where no optimizer needs them. */
+uint64_t update_shared_nsums(const struct fsdp *f);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */

@@ -414,6 +414,21 @@ int fsdp_lion(struct fsdp_lane *lane, const struct fsdp_lion_args *args, struct 
     return args->nelem ? lane->device->ops->lion(lane->state, args, err) : FSDP_OK;
 }
 
+int fsdp_adamw8bit(struct fsdp_lane *lane, const struct fsdp_adamw8bit_args *args,
+                   struct fsdp_err *err)
+{
+    return args->nelem ? lane->device->ops->adamw8bit(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_adafactor(struct fsdp_lane *lane, const struct fsdp_adafactor_args *args,
+                   struct fsdp_err *err)
+{
+    if (!lane->device->ops->adafactor)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "lane %s: device %s has no adafactor",
+                            lane->name, lane->device->ops->name);
+    return lane->device->ops->adafactor(lane->state, args, err);
+}
+
 int fsdp_schedulefree(struct fsdp_lane *lane, const struct fsdp_schedulefree_args *args,
                       struct fsdp_err *err)
 {

@@ -44,6 +44,18 @@ static int read_number(double *out, const char **text, const char *word, struct 
     return FSDP_OK;
 }
 
+static int read_optimizer(struct fsdp_optim_group *group, const char *name, const char *word,
+                          struct fsdp_err *err)
+{
+    const struct optimizer *row;
+
+    if (*group->optimizer)
+        return fsdp_err_set(err, FSDP_EINVAL, "parameter group: '%s' is set before", word);
+    FSDP_TRY(optimizer_find(&row, name, err));
+    snprintf(group->optimizer, sizeof group->optimizer, "%s", row->name);
+    return FSDP_OK;
+}
+
 static int read_setting(struct fsdp_optim_group *group, const char *word, double base_lr,
                         struct fsdp_err *err)
 {
@@ -55,6 +67,8 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
                 {"weight_decay=", &group->weight_decay},
                 {"betas=", &group->betas[0]}};
 
+    if (!strncmp(word, "optimizer=", strlen("optimizer=")))
+        return read_optimizer(group, word + strlen("optimizer="), word, err);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *value = word + strlen(keys[i].key);
         if (strncmp(word, keys[i].key, strlen(keys[i].key)))
@@ -80,13 +94,14 @@ static int read_setting(struct fsdp_optim_group *group, const char *word, double
     }
     return fsdp_err_set(
         err, FSDP_EINVAL,
-        "parameter group: '%s'; settings are lr=, lr_scale=, weight_decay=, betas=", word);
+        "parameter group: '%s'; settings are lr=, lr_scale=, weight_decay=, betas=, optimizer=",
+        word);
 }
 
 int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
                            struct fsdp_err *err)
 {
-    struct fsdp_optim_group group = {text, -1, -1, {-1, -1}};
+    struct fsdp_optim_group group = {text, -1, -1, {-1, -1}, ""};
     const char *end = end_of_names(text), *rest = text;
     char word[MAX_WORD];
     int nnames = 0, nsettings = 0;
@@ -111,8 +126,7 @@ int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, doubl
 
 /* ---- belonging ------------------------------------------------------------------------------- */
 
-/* Group of a parameter, -1 where none names it. */
-static int group_of(const struct fsdp_optim_opts *opts, const char *name)
+int optimizer_group_of(const struct fsdp_optim_opts *opts, const char *name)
 {
     char pattern[MAX_WORD];
 
@@ -133,7 +147,7 @@ struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                     .weight_decay = decays ? opts->weight_decay : 0,
                                     .beta1 = opts->betas[0],
                                     .beta2 = opts->betas[1]};
-    int g = group_of(opts, tensor->name);
+    int g = optimizer_group_of(opts, tensor->name);
     const struct fsdp_optim_group *group = g < 0 ? NULL : &opts->groups[g];
 
     if (group && group->lr_scale >= 0)

@@ -6,7 +6,8 @@
 #include "optimizer.h"
 
 static const struct optimizer *const optimizers[] = {
-    &optimizer_adamw, &optimizer_adam, &optimizer_lion, &optimizer_schedulefree, &optimizer_sgd,
+    &optimizer_adamw, &optimizer_adamw8bit,    &optimizer_adam, &optimizer_adafactor,
+    &optimizer_lion,  &optimizer_schedulefree, &optimizer_sgd,
 };
 enum { NOPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
 
@@ -33,6 +34,20 @@ unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_op
     for (int i = 0; i < OPTIMIZER_MAX_STATE && optimizer->state[i].slot.name; i++)
         all |= 1u << i;
     return optimizer->keeps ? all & optimizer->keeps(opts, tensor) : all;
+}
+
+const struct optimizer *optimizer_of(const struct fsdp_optim_opts *opts,
+                                     const struct fsdp_tensor *tensor)
+{
+    const int g = optimizer_group_of(opts, tensor->name);
+    const char *name =
+        g >= 0 && *opts->groups[g].optimizer ? opts->groups[g].optimizer : opts->name;
+    const struct optimizer *row = NULL, *instead;
+
+    if (optimizer_find(&row, name, NULL))
+        return NULL; /* refused before (optimizer_check) */
+    instead = row->instead ? row->instead(tensor) : NULL;
+    return instead ? instead : row;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -65,9 +80,6 @@ static int check_betas(const struct optimizer *optimizer, const struct fsdp_opti
         FSDP_TRY(fsdp_err_blame(err, check_beta(optimizer, "beta1", opts->betas[0], err), "betas"));
         FSDP_TRY(fsdp_err_blame(err, check_beta(optimizer, "beta2", opts->betas[1], err), "betas"));
     }
-    for (int g = 0; g < opts->ngroups; g++)
-        FSDP_TRY(
-            fsdp_err_blame(err, check_group_betas(optimizer, &opts->groups[g], err), "groups"));
     return FSDP_OK;
 }
 
@@ -81,9 +93,38 @@ static int check_moment_dtype(const struct optimizer *optimizer, const struct fs
     if (opts->moment_dtype != FSDP_BF16)
         fsdp_err_set(err, FSDP_EUNSUPPORTED, "moments in %s; they can be F32 or BF16", name);
     else
-        fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: its state is kept in F32, not in %s",
-                     optimizer->name, name);
+        fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: its state is kept in %s, not in %s",
+                     optimizer->name,
+                     optimizer->state[0].slot.dtype == FSDP_F32 ? "F32" : "types of its own", name);
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
+}
+
+/* What is checked of each row that updates a parameter. */
+static int check_row(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
+                     struct fsdp_err *err)
+{
+    FSDP_TRY(check_moment_dtype(optimizer, opts, err));
+    FSDP_TRY(check_betas(optimizer, opts, err));
+    if (optimizer->eps && !(opts->eps > 0)) /* padding between parameters has zero moments */
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: eps is %g; it must be above 0", optimizer->name,
+                            opts->eps);
+    return optimizer->check ? optimizer->check(opts, err) : FSDP_OK;
+}
+
+static int check_group(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
+                       const struct fsdp_optim_group *group, struct fsdp_err *err)
+{
+    const struct optimizer *own = optimizer;
+
+    if (*group->optimizer)
+        FSDP_TRY(optimizer_find(&own, group->optimizer, err));
+    if (own != optimizer && (own->averages || optimizer->averages))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "%s: it averages all steps of all parameters, so that no other "
+                            "optimizer can be next to it in a group",
+                            own->averages ? own->name : optimizer->name);
+    FSDP_TRY(check_group_betas(own, group, err));
+    return own == optimizer ? FSDP_OK : check_row(own, opts, err);
 }
 
 int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
@@ -95,13 +136,12 @@ int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_o
     if (!(opts->ema_decay >= 0 && opts->ema_decay < 1))
         return fsdp_err_set(err, FSDP_EINVAL, "ema_decay is %g; it must be at least 0 and below 1",
                             opts->ema_decay);
-    FSDP_TRY(check_moment_dtype(optimizer, opts, err));
     if (opts->clip_norm_type != FSDP_NORM_2 && opts->clip_norm_type != FSDP_NORM_INF)
         return fsdp_err_set(err, FSDP_EINVAL, "unknown norm %d to clip by",
                             (int)opts->clip_norm_type);
-    FSDP_TRY(check_betas(optimizer, opts, err));
-    if (optimizer->eps && !(opts->eps > 0)) /* padding between parameters has zero moments */
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: eps is %g; it must be above 0", optimizer->name,
-                            opts->eps);
-    return optimizer->check ? optimizer->check(opts, err) : FSDP_OK;
+    FSDP_TRY(check_row(optimizer, opts, err));
+    for (int g = 0; g < opts->ngroups; g++)
+        FSDP_TRY(
+            fsdp_err_blame(err, check_group(optimizer, opts, &opts->groups[g], err), "groups"));
+    return FSDP_OK;
 }

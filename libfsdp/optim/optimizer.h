@@ -22,7 +22,9 @@ struct optimizer_run {
     const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
-    struct fsdp_rounding rounding; /* of moments in BF16 */
+    struct fsdp_rounding rounding;    /* of moments in BF16 */
+    const struct fsdp_tensor *tensor; /* the whole parameter; of what is updated in phases */
+    double *sums, *update_sum;        /* likewise: what is summed over ranks */
     size_t nelem;
     int64_t step; /* 0 is the first */
     double lr;
@@ -38,8 +40,9 @@ struct optimizer_state {
 };
 
 /*
- * A row. Every optimizer of the table works element by element, on any range of a rank's shard: the
- * same bits come out wherever the shards are cut.
+ * A row. Most optimizers work element by element, or block by block, on any range of a rank's
+ * shard: the same bits come out wherever the shards are cut. One that needs sums over a whole
+ * parameter is called in phases, for every parameter and on every rank, and ranks sum in between.
  */
 struct optimizer {
     const char *name;
@@ -51,8 +54,15 @@ struct optimizer {
     bool averages; /* it needs optimizer_run.weight, and every step from the first */
     /* (optional) Which of the state it keeps of this parameter: bit i, state[i]. Without it all. */
     unsigned (*keeps)(const struct fsdp_optim_opts *opts, const struct fsdp_tensor *tensor);
+    /* (optional) The row that updates this parameter in its place; NULL: it does itself. */
+    const struct optimizer *(*instead)(const struct fsdp_tensor *tensor);
     /* Enqueues. */
     int (*update)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
+    /* (optional) In place of update: phases 0 to 2. After phase 0 run->sums are summed, as many as
+     * nsums says, after phase 1 *run->update_sum. Enqueues. On the host's device alone. */
+    int (*phase)(struct fsdp_lane *lane, const struct optimizer_run *run, int phase,
+                 struct fsdp_err *err);
+    uint64_t (*nsums)(const struct fsdp_tensor *tensor);
     /* (optional) What only this optimizer refuses. */
     int (*check)(const struct fsdp_optim_opts *opts, struct fsdp_err *err);
     /* (optional) Writes what modules see in training into run->param, from the master and the
@@ -60,8 +70,8 @@ struct optimizer {
     int (*gathered)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
 };
 
-extern const struct optimizer optimizer_adamw, optimizer_adam, optimizer_lion,
-    optimizer_schedulefree, optimizer_sgd;
+extern const struct optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_adam,
+    optimizer_adafactor, optimizer_lion, optimizer_schedulefree, optimizer_sgd;
 
 /* FSDP_EINVAL names the optimizers there are. */
 int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_err *err);
@@ -77,12 +87,17 @@ static inline int optimizer_write_param(struct fsdp_lane *lane, const struct opt
     return fsdp_cast(lane, run->param, run->param_dtype, run->master, FSDP_F32, run->nelem, err);
 }
 
-/* Everything of the settings that needs no parameters. */
+/* The row that updates a parameter: its group's, or that of the options. Pure. */
+const struct optimizer *optimizer_of(const struct fsdp_optim_opts *opts,
+                                     const struct fsdp_tensor *tensor);
+/* Everything of the settings that needs no parameters, for this row and those of groups. */
 int optimizer_check(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
                     struct fsdp_err *err);
 /* What a parameter is updated with. Pure. */
 struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                           const struct fsdp_tensor *tensor);
+/* Index of the group that names a parameter, -1: none does. Pure. */
+int optimizer_group_of(const struct fsdp_optim_opts *opts, const char *name);
 /* Refuses a pattern of a group that matches none of the names, which name(ctx, i) gives. */
 int optimizer_check_names(const struct fsdp_optim_opts *opts, int nnames,
                           const char *(*name)(const void *ctx, int i), const void *ctx,

@@ -19,8 +19,8 @@ static const struct {
     {"data.too_long", "data.format", "jsonl"},
     {"data.eval_rows", "data.eval_path", NULL},
     {"train.eval_interval", "data.eval_path", NULL},
-    {"optim.betas", "optim.name", "adamw|adam|lion|schedulefree"},
-    {"optim.eps", "optim.name", "adamw|adam|schedulefree"},
+    {"optim.betas", "optim.name", "adamw|adamw8bit|adam|lion|schedulefree"},
+    {"optim.eps", "optim.name", "adamw|adamw8bit|adam|schedulefree"},
     {"optim.master", "fsdp.param_dtype", "bfloat16|bf16"},
     {"optim.momentum", "optim.name", "sgd"},
     {"optim.dampening", "optim.name", "sgd"},
@@ -82,6 +82,12 @@ static bool has_effect(const struct config *config, int i, char *value)
     if (!strcmp(idle[i].key, "optim.master")) { /* of some units' types, too */
         config_value(value, config, "fsdp.unit_overrides");
         if (strstr(value, "param_dtype=bf"))
+            return true;
+    }
+
+    if (!strcmp(idle[i].needs, "optim.name")) { /* of a group's optimizer, perhaps */
+        config_value(value, config, "optim.groups");
+        if (strstr(value, "optimizer="))
             return true;
     }
 

@@ -99,7 +99,7 @@ static void library(struct fsdp_opts *opts, struct given *model)
 
 static void groups(struct fsdp_opts *opts, struct given *model)
 {
-    static const struct fsdp_optim_group group = {"*.b", 0.5, -1, {-1, -1}};
+    static const struct fsdp_optim_group group = {"*.b", 0.5, -1, {-1, -1}, ""};
     (void)model;
     opts->optim.groups = &group;
     opts->optim.ngroups = 1;

@@ -71,7 +71,7 @@ static void refused(struct fsdp_optim_opts optim, const char *expect)
 static void test_refused(void)
 {
     const struct fsdp_optim_opts init = FSDP_OPTIM_OPTS_INIT;
-    struct fsdp_optim_group group = {"blocks.*.w blocks.7.*: lr=1", -1, -1, {-1, -1}};
+    struct fsdp_optim_group group = {"blocks.*.w blocks.7.*: lr=1", -1, -1, {-1, -1}, ""};
     struct fsdp_optim_opts o = init;
     struct fsdp_err err = FSDP_ERR_INIT;
 

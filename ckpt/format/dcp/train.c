@@ -131,7 +131,24 @@ static int step_find(struct ckpt *ckpt, struct fsdp_err *err)
 
 /* ---- the optimizer's tensors ----------------------------------------------------------------- */
 
-/* state.<parameter>.<name> of a parameter's shape stays what it is; counters are something else. */
+/* Has the tensor the shape of a slot of the parameter? */
+static bool is_slot(const struct fsdp_tensor *tensor, const struct fsdp_tensor *param)
+{
+    static const enum fsdp_slot_kind kinds[] = {FSDP_PER_ELEMENT, FSDP_PER_BLOCK, FSDP_PER_ROW,
+                                                FSDP_PER_COLUMN};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const struct fsdp_slot slot = {.dtype = tensor->dtype, .kind = kinds[i]};
+        const struct fsdp_tensor as = fsdp_slot_tensor(&slot, param);
+        bool same = as.ndim == tensor->ndim;
+        for (int d = 0; same && d < as.ndim; d++)
+            same = as.shape[d] == tensor->shape[d];
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+/* state.<parameter>.<name> of a slot's shape stays what it is; counters are something else. */
 static void roles_settle(struct ckpt *ckpt)
 {
     struct ckpt_layout *layout = &ckpt->m.layout;
@@ -146,9 +163,7 @@ static void roles_settle(struct ckpt *ckpt)
         int at = ckpt_tensor_index(ckpt, name);
         const struct fsdp_tensor *param = at < 0 ? NULL : &layout->tensors[at].tensor;
         bool same =
-            param && layout->tensors[at].role == CKPT_ROLE_MODEL && param->ndim == t->tensor.ndim;
-        for (int d = 0; same && d < param->ndim; d++)
-            same = param->shape[d] == t->tensor.shape[d];
+            param && layout->tensors[at].role == CKPT_ROLE_MODEL && is_slot(&t->tensor, param);
         if (!same || ends_with(t->tensor.name, ".step"))
             t->role = CKPT_ROLE_OTHER;
     }

@@ -167,9 +167,10 @@ static void write_opts(const struct fsdp *f, FILE *to)
             fprintf(to, " %d", m);
     fprintf(to, "\n");
     for (int g = 0; g < o->ngroups; g++)
-        fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g\n",
+        fprintf(to, "parameter group %d = %s; lr_scale %.17g decay %.17g betas %.17g %.17g%s%s\n",
                 g + 1, o->groups[g].names, o->groups[g].lr_scale, o->groups[g].weight_decay,
-                o->groups[g].betas[0], o->groups[g].betas[1]);
+                o->groups[g].betas[0], o->groups[g].betas[1],
+                *o->groups[g].optimizer ? " optimizer " : "", o->groups[g].optimizer);
 }
 
 static void write_units(const struct fsdp *f, FILE *to)

@@ -9,12 +9,12 @@
 #include "core/state/slots.h"
 #include "core/state/state.h"
 #include "op_run.h"
+#include "update.h"
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. */
-static struct optimizer_run run_of(const struct fsdp *f, const struct flat_state *s,
-                                   const struct update_run *run, uint64_t pos, uint64_t nelem)
+struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_state *s,
+                                    const struct update_run *run, uint64_t pos, uint64_t nelem)
 {
     const struct flat *flat = &f->units.flats[run->flat];
     struct optimizer_run args = {
@@ -47,7 +47,7 @@ struct updating {
 static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct updating *u = ctx;
-    struct optimizer_run args = run_of(u->f, u->s, u->run, u->run->pos + at, nelem);
+    struct optimizer_run args = update_args_of(u->f, u->s, u->run, u->run->pos + at, nelem);
     args.master = x;
     args.param = NULL;
     return u->run->kind->update(u->f->lanes[SCHED_COMPUTE], &args, err);
@@ -57,7 +57,7 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
                       struct fsdp_err *err)
 {
     struct updating u = {f, s, run};
-    struct optimizer_run args = run_of(f, s, run, run->pos, run->nelem);
+    struct optimizer_run args = update_args_of(f, s, run, run->pos, run->nelem);
 
     if (!s->master && !run->kind->splits) {
         const struct master_visit visit = {.pos = run->pos,
@@ -106,6 +106,7 @@ int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     for (int k = 0; k < f->optim.nruns; k++)
         if (f->optim.runs[k].flat == op->flat)
             FSDP_TRY(update_one(f, &s, &f->optim.runs[k], err));
+    FSDP_TRY(update_shared(f, op->flat, &s, err));
     return f->optim.ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
 }
 

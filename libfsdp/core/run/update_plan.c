@@ -8,6 +8,7 @@
 
 #include "core/state/slots.h"
 #include "core/units/module_tree.h"
+#include "update.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -98,6 +99,15 @@ static int keep_averages(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int check_device(const struct fsdp *f, const struct optimizer *kind, struct fsdp_err *err)
+{
+    if (!kind->phase || fsdp_device_is_host(f->device))
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: it has no code for device %s: set fsdp.device cpu",
+                 kind->name, fsdp_device_name(f->device));
+    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "name");
+}
+
 /* The options name the groups, and need not outlive the engine's creation. */
 static int choose_params(struct fsdp *f, struct fsdp_err *err)
 {
@@ -106,7 +116,8 @@ static int choose_params(struct fsdp *f, struct fsdp_err *err)
         for (int i = 0; flat->trainable && i < flat->ntensors; i++) {
             const int param = flat->params[i];
             f->optim.hyper[param] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
-            f->optim.kinds[param] = f->optim.kind;
+            f->optim.kinds[param] = optimizer_of(&f->opts.optim, &flat->tensors[i]);
+            FSDP_TRY(check_device(f, f->optim.kinds[param], err));
             FSDP_TRY(keep(f, param, &flat->tensors[i], err));
         }
     }
@@ -157,23 +168,31 @@ static bool goes_on(const struct fsdp *f, const struct update_run *a, const stru
            !memcmp(&a->hyper, &b->hyper, sizeof a->hyper) && slots_go_on(f, a, b);
 }
 
-static void add_run(struct fsdp *f, int flat_index, int i)
+void update_run_of(struct update_run *out, const struct fsdp *f, int flat_index, int i)
 {
     const struct flat *flat = &f->units.flats[flat_index];
     const struct fsdp_tensor *tensor = &flat->tensors[i];
-    struct update_run run = {.flat = flat_index,
-                             .tensor = i,
-                             .kind = f->optim.kinds[flat->params[i]],
-                             .hyper = f->optim.hyper[flat->params[i]],
-                             .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name))};
-    struct update_run *last = f->optim.nruns ? &f->optim.runs[f->optim.nruns - 1] : NULL;
     struct fsdp_box box;
 
-    run.nelem = fsdp_cut_box(&box, &run.pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
-    run.first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
-    if (!run.nelem)
+    *out =
+        (struct update_run){.flat = flat_index,
+                            .tensor = i,
+                            .kind = f->optim.kinds[flat->params[i]],
+                            .hyper = f->optim.hyper[flat->params[i]],
+                            .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name))};
+    out->nelem = fsdp_cut_box(&box, &out->pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
+    out->first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
+    place_run(out, f, flat->params[i]);
+}
+
+static void add_run(struct fsdp *f, int flat_index, int i)
+{
+    struct update_run *last = f->optim.nruns ? &f->optim.runs[f->optim.nruns - 1] : NULL;
+    struct update_run run;
+
+    update_run_of(&run, f, flat_index, i);
+    if (!run.nelem || run.kind->phase) /* those are not divided into runs (update_shared.c) */
         return;
-    place_run(&run, f, flat->params[i]);
     if (last && goes_on(f, last, &run))
         last->nelem = run.pos + run.nelem - last->pos;
     else

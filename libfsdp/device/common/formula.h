@@ -46,6 +46,31 @@ static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p,
     *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
 }
 
+/* ---- AdamW with moments in 8 bits: Dettmers et al., arXiv 2110.02861 ------------------------- */
+
+/* The factors of the arithmetic between decoding and encoding. */
+static inline FSDP_ON_DEVICE struct adamw adamw8bit_of(const struct fsdp_adamw8bit_args *a)
+{
+    struct fsdp_adamw_args args;
+
+    memset(&args, 0, sizeof args);
+    args.grad_scale = a->grad_scale;
+    args.loss_scale = a->loss_scale;
+    args.nsteps = a->nsteps;
+    args.lr = a->lr;
+    args.beta1 = a->beta1;
+    args.beta2 = a->beta2;
+    args.eps = a->eps;
+    args.weight_decay = a->weight_decay;
+    return adamw_of(&args);
+}
+
+/* What a block is divided by: 1 where it is all zero. */
+static inline FSDP_ON_DEVICE float adamw8bit_scale(float absmax)
+{
+    return absmax == 0 ? 1.0f : absmax;
+}
+
 /* ---- BF16 with stochastic rounding, masters in two halves ------------------------------------ */
 
 /* x rounded to one of its two BF16 neighbours by 16 random bits; a NaN stays one. */

@@ -38,6 +38,8 @@ int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *res
                     struct fsdp_err *err);
 int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cpu_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+int device_cpu_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
+int device_cpu_adafactor(void *lane, const struct fsdp_adafactor_args *args, struct fsdp_err *err);
 int device_cpu_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
                             struct fsdp_err *err);
 int device_cpu_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,

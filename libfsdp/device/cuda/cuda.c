@@ -363,6 +363,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .join = device_cuda_join,
     .sgd = device_cuda_sgd,
     .lion = device_cuda_lion,
+    .adamw8bit = device_cuda_adamw8bit,
     .schedulefree = device_cuda_schedulefree,
     .schedulefree_y = device_cuda_schedulefree_y,
     .ema = device_cuda_ema,

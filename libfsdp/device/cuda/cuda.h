@@ -59,6 +59,7 @@ int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *re
                      struct fsdp_err *err);
 int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+int device_cuda_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
 int device_cuda_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
                              struct fsdp_err *err);
 int device_cuda_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,

@@ -276,6 +276,56 @@ struct fsdp_lion_args {
 };
 int fsdp_lion(struct fsdp_lane *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
 
+/* One AdamW step with moments in 8 bits (Dettmers et al., arXiv 2110.02861; bitsandbytes'
+ * AdamW8bit): each block of FSDP_CUT_ALIGN elements has codes of 8 bits and the number they are
+ * scaled by. The arithmetic between is fsdp_adamw's. master, and all else, begins at a block. */
+struct fsdp_adamw8bit_args {
+    float *master;
+    uint8_t *state1, *state2; /* [nelem] codes of exp_avg, exp_avg_sq */
+    float *absmax1, *absmax2; /* [blocks] */
+    const float *grad;
+    const float *grad_scale;                  /* device scalar, NULL: 1 */
+    const struct fsdp_loss_scale *loss_scale; /* as above */
+    size_t nelem;
+    int64_t nsteps; /* with this one */
+    double lr, beta1, beta2, eps, weight_decay;
+};
+int fsdp_adamw8bit(struct fsdp_lane *lane, const struct fsdp_adamw8bit_args *args,
+                   struct fsdp_err *err);
+
+/* One Adafactor step (Shazeer and Stern, arXiv 1804.04235, as torch.optim.Adafactor) of a rank's
+ * part of a parameter, in three calls. After the first the caller sums `sums` over the ranks, after
+ * the second `update_sum`; both are zero before the first. With g scaled by *grad_scale first:
+ *   row_var, col_var: averages of the means of g^2 over rows and columns; variance: of g^2
+ *   u = g / sqrt(row_var col_var / mean(row_var)); p *= 1 - lr*decay;
+ *   p -= max(eps2, rms(p)) min(lr, 1/sqrt(t)) u / max(1, rms(u)) */
+enum fsdp_adafactor_phase {
+    FSDP_ADAFACTOR_MEASURE,  /* rows, and this rank's part of columns and of rms(p) */
+    FSDP_ADAFACTOR_ESTIMATE, /* columns; this rank's part of rms(u) */
+    FSDP_ADAFACTOR_APPLY
+};
+/* Of sums; behind them is one for each column of a parameter that is a matrix. */
+enum { FSDP_ADAFACTOR_NSUMS = 2 };
+struct fsdp_adafactor_args {
+    enum fsdp_adafactor_phase phase;
+    float *master;
+    const float *grad;
+    const float *grad_scale;                  /* device scalar, NULL: 1 */
+    const struct fsdp_loss_scale *loss_scale; /* as above */
+    float *row_var, *col_var;                 /* NULL: a vector */
+    float *variance; /* NULL: not one */
+    double *sums, *update_sum;
+    uint64_t nrows, ncols; /* of a matrix: all of them; of a vector 1 and its elements */
+    uint64_t nmatrices;    /* those of the whole parameter */
+    bool by_rows;          /* nelem is of rows of one matrix; else of whole matrices, or a vector */
+    size_t nelem;
+    int64_t nsteps;        /* with this one */
+    double lr, beta2_decay, eps2, weight_decay;
+};
+/* FSDP_EUNSUPPORTED where the device has none. */
+int fsdp_adafactor(struct fsdp_lane *lane, const struct fsdp_adafactor_args *args,
+                   struct fsdp_err *err);
+
 /* One step of schedule-free AdamW (Defazio et al., arXiv 2405.15682). Training computes gradients
  * at y = b1 x + (1-b1) z; the average x is the result. With g scaled by *grad_scale first:
  *   v = b2 v + (1-b2) g^2; d = g / (sqrt(v/bias2) + eps) + decay*y;

@@ -12,6 +12,7 @@ extern "C" {
 
 enum fsdp_decay { FSDP_DECAY_ALL, FSDP_DECAY_MATRICES }; /* matrices: parameters with ndim >= 2 */
 
+enum { FSDP_OPTIM_NAME_NBYTES = 24 };
 /* Parameters whose settings differ from the rest. A negative number: as in fsdp_optim_opts. */
 struct fsdp_optim_group {
     /* Shell patterns (fsdp_glob_match) of parameter names, separated by blanks, up to the end of
@@ -19,11 +20,12 @@ struct fsdp_optim_group {
     const char *names;
     double lr_scale; /* times the learning rate of the step; 0 holds the parameters still */
     double weight_decay, betas[2];
+    char optimizer[FSDP_OPTIM_NAME_NBYTES]; /* "": as in fsdp_optim_opts */
 };
-/* Reads "PATTERN [PATTERN...]: KEY=VALUE [KEY=VALUE...]" with the keys lr, lr_scale, weight_decay
- * and betas (two numbers joined by a comma), such as "*norm* *.bias: weight_decay=0". lr is the
- * group's peak where base_lr is the others'; the schedule moves both alike. The names stay in
- * `text`. FSDP_EINVAL names what is wrong. Local. */
+/* Reads "PATTERN [PATTERN...]: KEY=VALUE [KEY=VALUE...]" with the keys lr, lr_scale, weight_decay,
+ * betas (two numbers joined by a comma) and optimizer, such as "*norm* *.bias: weight_decay=0". lr
+ * is the group's peak where base_lr is the others'; the schedule moves both alike. The names stay
+ * in `text`. FSDP_EINVAL names what is wrong. Local. */
 int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
                            struct fsdp_err *err);
 
@@ -33,8 +35,9 @@ enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 
 struct fsdp_optim_opts {
     uint32_t version;
-    const char *name;              /* "adamw", "adam", "lion", "schedulefree", "sgd" */
-    double betas[2], eps;          /* all but sgd; lion has no eps */
+    const char *name;              /* "adamw", "adamw8bit", "adam", "adafactor", "lion",
+                                      "schedulefree", "sgd" */
+    double betas[2], eps;          /* all but sgd and adafactor; lion has no eps */
     double momentum;               /* sgd; 0: no momentum buffer is kept */
     double dampening;              /* sgd */
     bool nesterov;                 /* sgd */
@@ -48,7 +51,7 @@ struct fsdp_optim_opts {
     const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
     int ngroups;
 };
-#define FSDP_OPTIM_OPTS_VERSION 4
+#define FSDP_OPTIM_OPTS_VERSION 5
 #define FSDP_OPTIM_OPTS_INIT                                                                       \
     {                                                                                              \
         .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .betas = {0.9, 0.95}, .eps = 1e-8,    \

@@ -40,13 +40,13 @@ extern "C" {
 
 /* The optimizer. */
 #define FSDP_SETTINGS_OPTIM(ROW) \
-    ROW(optim, name, CHOICE, "adamw", "adamw|adam|lion|schedulefree|sgd", \
+    ROW(optim, name, CHOICE, "adamw", "adamw|adamw8bit|adam|adafactor|lion|schedulefree|sgd", \
         "Optimizer (docs/optimizers.md)", NAME, AGREED, optim.name) \
     ROW(optim, betas, FLOATS, "0.9, 0.95", "0..<1", \
         "Decay rates of the moments; schedulefree: of the point between x and z, and of the second " \
-        "moment (all but sgd)", DOUBLES, AGREED, optim.betas) \
+        "moment (all but adafactor and sgd)", DOUBLES, AGREED, optim.betas) \
     ROW(optim, eps, FLOAT, "1e-8", "0<..", \
-        "Added to the root of the second moment (adamw, adam, schedulefree)", DOUBLE, AGREED, optim.eps) \
+        "Added to the root of the second moment (adamw, adamw8bit, adam, schedulefree)", DOUBLE, AGREED, optim.eps) \
     ROW(optim, momentum, FLOAT, "0.9", "0..", \
         "Momentum (sgd); 0: none", DOUBLE, AGREED, optim.momentum) \
     ROW(optim, dampening, FLOAT, "0", NULL, \
@@ -61,7 +61,7 @@ extern "C" {
         WORD, AGREED, optim.decay) \
     ROW(optim, groups, LIST, "", NULL, \
         "Parameters with settings of their own, \"PATTERN...: KEY=VALUE...\"; keys: lr, " \
-        "lr_scale, weight_decay, betas; the first group that names a parameter counts", \
+        "lr_scale, weight_decay, betas, optimizer; the first group that names a parameter counts", \
         POINTER, BY_OUTCOME, optim.groups) \
     ROW(optim, clip_grad_norm, FLOAT, "1.0", "0..", \
         "Bound of the global gradient norm; 0: none", DOUBLE, AGREED, optim.clip_grad_norm) \

@@ -170,6 +170,10 @@ static const char *name_of_tensors(const struct ckpt *ckpt, const char *now)
 {
     if (holds_kind(ckpt, ".momentum_buffer"))
         return "sgd";
+    if (holds_kind(ckpt, ".state1"))
+        return "adamw8bit";
+    if (holds_kind(ckpt, ".row_var") || holds_kind(ckpt, ".variance"))
+        return "adafactor";
     if (holds_kind(ckpt, ".exp_avg"))
         return !holds_kind(ckpt, ".exp_avg_sq") ? "lion" : strcmp(now, "adam") ? "adamw" : "adam";
     return holds_kind(ckpt, ".exp_avg_sq") ? "schedulefree" : "";

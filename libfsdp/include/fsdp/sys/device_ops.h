@@ -60,6 +60,7 @@ struct fsdp_device_ops {
                 struct fsdp_err *err);
     int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
     int (*lion)(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
+    int (*adamw8bit)(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
     int (*schedulefree)(void *lane, const struct fsdp_schedulefree_args *args,
                         struct fsdp_err *err);
     int (*schedulefree_y)(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,
@@ -68,6 +69,8 @@ struct fsdp_device_ops {
                struct fsdp_err *err);
     int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,
                      uint64_t seed, uint64_t stream, struct fsdp_err *err);
+    /* (optional) */
+    int (*adafactor)(void *lane, const struct fsdp_adafactor_args *args, struct fsdp_err *err);
     /* (optional) */
     void *(*lane_native)(void *lane);
     /* (optional) device.c falls back to a lane_call that reads the clock. */

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* update.h: from what was planned of a parameter to the arguments of its update. */
+#ifndef CORE_UPDATE_H
+#define CORE_UPDATE_H
+
+#include "core/engine.h"
+
+/* This rank's part of tensor i of a flat, which may be nothing. Pure. */
+void update_run_of(struct update_run *out, const struct fsdp *f, int flat, int i);
+/* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. During
+ * fsdp_step. */
+struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_state *s,
+                                    const struct update_run *run, uint64_t pos, uint64_t nelem);
+
+/* update_shared.c: what optimizers update in phases, of one flat. Collective, enqueues. */
+int update_shared(struct fsdp *f, int flat, const struct flat_state *s, struct fsdp_err *err);
+
+#endif

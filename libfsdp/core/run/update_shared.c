@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The update of parameters whose optimizer needs sums over all of them. Every rank takes part, also
+ * with nothing of a parameter. In f->mem.sums lie, of one flat,
+ *
+ *     a sum of the update for each such parameter | the sums of the first | of the second | ...
+ */
+#include "core/state/slots.h"
+#include "update.h"
+
+static bool is_shared(const struct fsdp *f, int flat, int i)
+{
+    const struct flat *of = &f->units.flats[flat];
+    return of->trainable && f->optim.kinds[of->params[i]]->phase &&
+           fsdp_tensor_nelem(&of->tensors[i]) > 0;
+}
+
+static uint64_t count_shared(const struct fsdp *f, int flat)
+{
+    uint64_t count = 0;
+
+    for (int i = 0; i < f->units.flats[flat].ntensors; i++)
+        count += is_shared(f, flat, i);
+    return count;
+}
+
+/* Doubles of a flat behind the sums of updates. */
+static uint64_t count_sums(const struct fsdp *f, int flat)
+{
+    const struct flat *of = &f->units.flats[flat];
+    uint64_t nsums = 0;
+
+    for (int i = 0; i < of->ntensors; i++)
+        if (is_shared(f, flat, i))
+            nsums += f->optim.kinds[of->params[i]]->nsums(&of->tensors[i]);
+    return nsums;
+}
+
+uint64_t update_shared_nsums(const struct fsdp *f)
+{
+    uint64_t most = 0;
+
+    for (int k = 0; k < f->units.nflats; k++) {
+        const uint64_t nsums = count_shared(f, k) + count_sums(f, k);
+        most = nsums > most ? nsums : most;
+    }
+    return most;
+}
+
+static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int phase,
+                     struct fsdp_err *err)
+{
+    const struct flat *of = &f->units.flats[flat];
+    double *update_sum = f->mem.sums, *sums = update_sum + count_shared(f, flat);
+
+    for (int i = 0; i < of->ntensors; i++) {
+        struct update_run run;
+        if (!is_shared(f, flat, i))
+            continue;
+        update_run_of(&run, f, flat, i);
+        struct optimizer_run args = update_args_of(f, s, &run, run.pos, run.nelem);
+        args.master = s->master + run.pos;
+        args.tensor = &of->tensors[i];
+        args.sums = sums;
+        args.update_sum = update_sum++;
+        sums += run.kind->nsums(args.tensor);
+        FSDP_TRY(run.kind->phase(f->lanes[SCHED_COMPUTE], &args, phase, err));
+    }
+    return FSDP_OK;
+}
+
+/* Replicas hold the same values: one of them counts. */
+static int sum_over_ranks(struct fsdp *f, double *sums, uint64_t nelem, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+
+    if (f->mesh->size == 1)
+        return FSDP_OK;
+    if (f->mesh->replicate_rank != 0)
+        FSDP_TRY(fsdp_zero(lane, sums, nelem * sizeof *sums, err));
+    return fsdp_comm_all_reduce(f->mesh->world, sums, sums, nelem, FSDP_F64, lane, err);
+}
+
+int update_shared(struct fsdp *f, int flat, const struct flat_state *s, struct fsdp_err *err)
+{
+    const uint64_t nshared = count_shared(f, flat), nsums = count_sums(f, flat);
+
+    if (!nshared)
+        return FSDP_OK;
+    FSDP_TRY(
+        fsdp_zero(f->lanes[SCHED_COMPUTE], f->mem.sums, (nshared + nsums) * sizeof(double), err));
+    FSDP_TRY(run_phase(f, flat, s, 0, err));
+    FSDP_TRY(sum_over_ranks(f, f->mem.sums + nshared, nsums, err));
+    FSDP_TRY(run_phase(f, flat, s, 1, err));
+    FSDP_TRY(sum_over_ranks(f, f->mem.sums, nshared, err));
+    return run_phase(f, flat, s, 2, err);
+}
