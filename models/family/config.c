@@ -62,9 +62,12 @@ static int read_sizes(struct traits *t, const struct family_keys *k, const struc
     FSDP_TRY(hf_int(hf, k->dim, true, 1, TRAITS_MAX_DIM, &t->dim, err));
     FSDP_TRY(hf_int(hf, k->nlayers, true, 1, TRAITS_MAX_LAYERS, &t->nlayers, err));
     FSDP_TRY(read_heads(t, k, hf, err));
-    if (!hf_has(hf, k->ffn) && t->dim <= TRAITS_MAX_DIM / 4)
+    if (!k->ffn)
+        t->ffn = 0;
+    else if (!hf_has(hf, k->ffn) && t->dim <= TRAITS_MAX_DIM / 4)
         t->ffn = 4 * t->dim; /* GPT-2's, which need not say so */
-    FSDP_TRY(hf_int(hf, k->ffn, t->gated, 1, TRAITS_MAX_DIM, &t->ffn, err));
+    if (k->ffn)
+        FSDP_TRY(hf_int(hf, k->ffn, t->gated, k->expert_ffn ? 0 : 1, TRAITS_MAX_DIM, &t->ffn, err));
     return hf_int(hf, k->max_seq_len, !t->max_seq_len, 1, TRAITS_MAX_SEQ, &t->max_seq_len, err);
 }
 
@@ -100,6 +103,18 @@ static int read_act(struct traits *t, const struct family_keys *k, const struct 
                          "relu",
                          name);
     return FSDP_OK;
+}
+
+static int read_experts(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
+                        struct fsdp_err *err)
+{
+    if (!k->expert_ffn)
+        return FSDP_OK;
+    /* transformers 5 writes the second name in families that published files have with the first */
+    FSDP_TRY(hf_int(hf, "num_experts", false, 1, TRAITS_MAX_EXPERTS, &t->experts, err));
+    FSDP_TRY(hf_int(hf, "num_local_experts", false, 1, TRAITS_MAX_EXPERTS, &t->experts, err));
+    FSDP_TRY(hf_int(hf, k->expert_ffn, true, 1, TRAITS_MAX_DIM, &t->expert_ffn, err));
+    return hf_int(hf, "num_experts_per_tok", false, 1, t->experts, &t->experts_per_token, err);
 }
 
 static int read_dropouts(struct traits *t, const struct family_keys *k, const struct hf_config *hf,
@@ -154,6 +169,7 @@ int family_read(struct traits *t, const struct family *family, const struct hf_c
         return FSDP_ENOMEM;
     FSDP_TRY(hf_float(hf, k->norm_eps, false, 0, 1, &t->norm_eps, err));
     FSDP_TRY(read_act(t, k, hf, err));
+    FSDP_TRY(read_experts(t, k, hf, err));
     FSDP_TRY(read_dropouts(t, k, hf, err));
     FSDP_TRY(read_info(t, hf, err));
     for (int i = 0; i < t->nlayers; i++)
@@ -359,6 +375,47 @@ int family_gpt2_flags(struct traits *t, const struct hf_config *hf, struct fsdp_
                              value ? "false" : "true");
     }
     return FSDP_OK;
+}
+
+/* transformers adds the loss where output_router_logits is true. */
+int family_experts(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    double coef = t->router_aux_loss_coef, jitter = 0;
+    bool added = false;
+
+    FSDP_TRY(hf_bool(hf, "output_router_logits", &added, err));
+    FSDP_TRY(hf_float(hf, "router_aux_loss_coef", false, 0, 1e6, &coef, err));
+    FSDP_TRY(hf_float(hf, "router_jitter_noise", false, 0, 1, &jitter, err));
+    if (jitter > 0)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "router_jitter_noise",
+                         "is %g; noise in routing is not supported (set 0)", jitter);
+    t->router_aux_loss_coef = added ? coef : 0;
+    return FSDP_OK;
+}
+
+int family_normalized_routing(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    return hf_bool(hf, "norm_topk_prob", &t->normalized_routing, err);
+}
+
+/* Some layers may have an MLP instead, and all of them a window. */
+int family_qwen3_moe_layers(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    int every = 1, dense[TRAITS_MAX_LAYERS], count;
+    bool windows = false;
+
+    FSDP_TRY(hf_int(hf, "decoder_sparse_step", false, 0, TRAITS_MAX_LAYERS, &every, err));
+    FSDP_TRY(hf_ints(hf, "mlp_only_layers", 0, TRAITS_MAX_LAYERS, dense, TRAITS_MAX_LAYERS, &count,
+                     err));
+    if (every != 1)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "decoder_sparse_step",
+                         "is %d; only models with experts in every layer are supported", every);
+    if (count)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "mlp_only_layers",
+                         "names layers; only models with experts in every layer are supported");
+    FSDP_TRY(hf_bool(hf, "use_sliding_window", &windows, err));
+    (void)hf_has(hf, "sliding_window");
+    return windows ? family_window(t, hf, err) : FSDP_OK;
 }
 
 /* ---- keys that nobody read ------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ const struct model_ops model_decoder_ops = {
     .logits = stack_logits,
     .flops_per_token = stack_flops_per_token,
     .info = stack_info,
+    .router = stack_router,
     .decoder_create = stack_decoder_create,
     .decoder_destroy = stack_decoder_destroy,
     .decoder_nbytes = stack_decoder_nbytes,

@@ -8,11 +8,13 @@
 /* ---- names of weights ------------------------------------------------------------------------ */
 
 #define LLAMA_NAMES                                                                                \
+    LLAMA_ATTENTION_NAMES, .mlp = ".mlp", .gate = ".mlp.gate_proj", .up = ".mlp.up_proj",          \
+                           .down = ".mlp.down_proj"
+#define LLAMA_ATTENTION_NAMES                                                                      \
     .embed = "model.embed_tokens", .layers = "model.layers", .norm = "model.norm",                 \
-    .head = "lm_head", .attention = ".self_attn", .mlp = ".mlp", .norm1 = ".input_layernorm",      \
+    .head = "lm_head", .attention = ".self_attn", .norm1 = ".input_layernorm",                     \
     .q = ".self_attn.q_proj", .k = ".self_attn.k_proj", .v = ".self_attn.v_proj",                  \
-    .o = ".self_attn.o_proj", .q_norm = ".self_attn.q_norm", .k_norm = ".self_attn.k_norm",        \
-    .gate = ".mlp.gate_proj", .up = ".mlp.up_proj", .down = ".mlp.down_proj"
+    .o = ".self_attn.o_proj", .q_norm = ".self_attn.q_norm", .k_norm = ".self_attn.k_norm"
 
 static const struct traits_names llama_names = {
     LLAMA_NAMES,
@@ -38,6 +40,38 @@ static const struct traits_names phi3_names = {
     .qkv = ".self_attn.qkv_proj",
     .gate_up = ".mlp.gate_up_proj",
     .fusion = TRAITS_FUSED_ROWS,
+};
+
+static const struct traits_names mixtral_names = {
+    LLAMA_ATTENTION_NAMES,
+    .norm2 = ".post_attention_layernorm",
+    .mlp = ".block_sparse_moe",
+    .router = ".block_sparse_moe.gate",
+    .expert_gate = ".block_sparse_moe.experts.%d.w1",
+    .expert_up = ".block_sparse_moe.experts.%d.w3",
+    .expert_down = ".block_sparse_moe.experts.%d.w2",
+};
+
+static const struct traits_names qwen3_moe_names = {
+    LLAMA_ATTENTION_NAMES,
+    .mlp = ".mlp",
+    .norm2 = ".post_attention_layernorm",
+    .router = ".mlp.gate",
+    .expert_gate = ".mlp.experts.%d.gate_proj",
+    .expert_up = ".mlp.experts.%d.up_proj",
+    .expert_down = ".mlp.experts.%d.down_proj",
+};
+
+#define GRANITE_MOE_NAMES                                                                          \
+    LLAMA_ATTENTION_NAMES, .mlp = ".block_sparse_moe", .norm2 = ".post_attention_layernorm",       \
+                           .router = ".block_sparse_moe.router.layer",                             \
+                           .experts_gate_up = ".block_sparse_moe.input_linear.weight",             \
+                           .experts_down = ".block_sparse_moe.output_linear.weight"
+static const struct traits_names granitemoe_names = {GRANITE_MOE_NAMES};
+static const struct traits_names granitemoeshared_names = {
+    GRANITE_MOE_NAMES,
+    .gate_up = ".shared_mlp.input_linear",
+    .down = ".shared_mlp.output_linear",
 };
 
 static const struct traits_names gpt2_names = {
@@ -86,6 +120,19 @@ static const struct family_keys gemma2_keys = {LLAMA_KEYS, .act = "hidden_activa
 static const struct family_keys phi3_keys = {LLAMA_KEYS, .act = "hidden_act",
                                              .resid_drop = "resid_pdrop"};
 
+/* Experts of intermediate_size elements, and no MLP. */
+#define EXPERT_KEYS                                                                                \
+    .dim = "hidden_size", .nlayers = "num_hidden_layers", .nheads = "num_attention_heads",         \
+    .nkv_heads = "num_key_value_heads", .head_dim = "head_dim",                                    \
+    .max_seq_len = "max_position_embeddings", .norm_eps = "rms_norm_eps",                          \
+    .attn_drop = "attention_dropout", .act = "hidden_act"
+static const struct family_keys mixtral_keys = {EXPERT_KEYS, .expert_ffn = "intermediate_size"};
+
+static const struct family_keys qwen3_moe_keys = {EXPERT_KEYS,
+                                                  .expert_ffn = "moe_intermediate_size"};
+static const struct family_keys granitemoeshared_keys = {
+    EXPERT_KEYS, .expert_ffn = "intermediate_size", .ffn = "shared_intermediate_size"};
+
 static const struct family_keys gpt2_keys = {.dim = "n_embd",
                                              .ffn = "n_inner",
                                              .nlayers = "n_layer",
@@ -113,7 +160,13 @@ static const struct family_keys gpt_neox_keys = {.dim = "hidden_size",
 #define CLASSES(prefix, layer_suffix)                                                              \
     .class_name = {prefix "ForCausalLM", "Embedding",        prefix "Head",                        \
                    prefix layer_suffix,  prefix "Attention", prefix "MLP"}
+#define CLASSES_OF_EXPERTS(prefix)                                                                 \
+    .class_name = {prefix "ForCausalLM",  "Embedding",        prefix "Head",                       \
+                   prefix "DecoderLayer", prefix "Attention", prefix "SparseMoeBlock"}
 #define SWIGLU .pre_norm = true, .gated = true, .act = NN_SILU
+#define GRANITE_MOE                                                                                \
+    SWIGLU, .norm_eps = 1e-6, .max_seq_len = 2048, .experts = 8, .experts_per_token = 2,           \
+            .normalized_routing = true, .router_aux_loss_coef = 0.001
 #define GEMMA                                                                                      \
     .norm_offset = 1, .norm_eps = 1e-6, .gated = true, .act = NN_GELU_TANH, .tied = true,          \
     .head_dim = 256, .pre_norm = true
@@ -187,6 +240,18 @@ static const struct family families[] = {
      .keys = &llama_keys,
      .traits = {SWIGLU, .norm_eps = 1e-6, .max_seq_len = 2048},
      .read = {family_attention_bias, family_mlp_bias, family_multipliers}},
+    {.type = "granitemoe",
+     CLASSES_OF_EXPERTS("GraniteMoe"),
+     .names = &granitemoe_names,
+     .keys = &mixtral_keys,
+     .traits = {GRANITE_MOE},
+     .read = {family_attention_bias, family_multipliers, family_experts}},
+    {.type = "granitemoeshared",
+     CLASSES_OF_EXPERTS("GraniteMoeShared"),
+     .names = &granitemoeshared_names,
+     .keys = &granitemoeshared_keys,
+     .traits = {GRANITE_MOE, .ffn = 1024},
+     .read = {family_attention_bias, family_multipliers, family_experts}},
     {.type = "llama",
      CLASSES("Llama", "DecoderLayer"),
      .names = &llama_names,
@@ -215,6 +280,14 @@ static const struct family families[] = {
      .keys = &llama_keys,
      .traits = {SWIGLU, .nkv_heads = 8, .norm_eps = 1e-6, .max_seq_len = 131072, .window = 4096},
      .read = {family_window}},
+    {.type = "mixtral",
+     CLASSES_OF_EXPERTS("Mixtral"),
+     .names = &mixtral_names,
+     .keys = &mixtral_keys,
+     .traits = {SWIGLU, .norm_eps = 1e-5, .max_seq_len = 131072, .experts = 8,
+                .experts_per_token = 2, .normalized_routing = true, .router_aux_loss_coef = 0.001},
+     .read = {family_window, family_experts},
+     .rope_theta = 1e6},
     {.type = "olmo2",
      CLASSES("Olmo2", "DecoderLayer"),
      .names = &olmo2_names,
@@ -241,6 +314,13 @@ static const struct family families[] = {
      .read = {family_attention_bias, family_layer_types},
      .rope_theta = 5e5,
      .rope_by_layer = true},
+    {.type = "olmoe",
+     CLASSES_OF_EXPERTS("Olmoe"),
+     .names = &qwen3_moe_names,
+     .keys = &mixtral_keys,
+     .traits = {SWIGLU, .qk_norm = TRAITS_QK_WHOLE, .norm_eps = 1e-5, .max_seq_len = 4096,
+                .experts = 64, .experts_per_token = 8, .router_aux_loss_coef = 0.01},
+     .read = {family_attention_bias, family_experts, family_normalized_routing}},
     {.type = "phi3",
      CLASSES("Phi3", "DecoderLayer"),
      .names = &phi3_names,
@@ -263,6 +343,15 @@ static const struct family families[] = {
      .traits = {SWIGLU, .nkv_heads = 32, .norm_eps = 1e-6, .max_seq_len = 32768, .window = 4096,
                 .head_dim = 128, .qk_norm = TRAITS_QK_HEAD},
      .read = {family_attention_bias, family_qwen_window}},
+    {.type = "qwen3_moe",
+     CLASSES_OF_EXPERTS("Qwen3Moe"),
+     .names = &qwen3_moe_names,
+     .keys = &qwen3_moe_keys,
+     .traits = {SWIGLU, .qk_norm = TRAITS_QK_HEAD, .norm_eps = 1e-6, .max_seq_len = 32768,
+                .window = 4096, .experts = 128, .experts_per_token = 8,
+                .router_aux_loss_coef = 0.001},
+     .read = {family_attention_bias, family_qwen3_moe_layers, family_experts,
+              family_normalized_routing}},
     {.type = "smollm3",
      CLASSES("SmolLM3", "DecoderLayer"),
      .names = &llama_names,
@@ -294,14 +383,9 @@ static const struct {
     {"gemma3n", "per-layer embeddings and AltUp"},
     {"gemma4", "its attention and per-layer embeddings"},
     {"gemma3", "the vision tower of the folder; its text model alone is model_type gemma3_text"},
-    {"mixtral", "mixtures of experts"},
-    {"qwen2_moe", "mixtures of experts"},
-    {"qwen3_moe", "mixtures of experts"},
-    {"olmoe", "mixtures of experts"},
-    {"granitemoe", "mixtures of experts"},
-    {"granitemoeshared", "mixtures of experts"},
-    {"gpt_oss", "mixtures of experts"},
-    {"phimoe", "mixtures of experts"},
+    {"qwen2_moe", "shared experts with a gate of their own"},
+    {"gpt_oss", "experts with biases and interleaved matrices"},
+    {"phimoe", "sparse-mixer routing"},
 };
 
 static int refuse_type(const struct hf_config *hf, const char *type, struct fsdp_err *err)

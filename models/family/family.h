@@ -11,6 +11,7 @@
 struct family_keys {
     const char *dim, *ffn, *nlayers, *nheads, *nkv_heads, *head_dim, *max_seq_len;
     const char *norm_eps, *act, *embed_drop, *attn_drop, *resid_drop;
+    const char *expert_ffn; /* of a mixture of experts; ffn is then of the MLP besides, or NULL */
 };
 
 /* Reads some keys into traits. */
@@ -61,6 +62,7 @@ family_reader family_layer_types;    /* sliding_window, in the layers that layer
 family_reader family_window_pattern; /* the same, or by sliding_window_pattern */
 family_reader family_qwen_window, family_smollm3_layers, family_parallel_residual,
     family_multipliers, family_softcaps, family_logit_softcap, family_gemma_scales,
-    family_gemma_act, family_gpt2_flags;
+    family_gemma_act, family_gpt2_flags, family_experts, family_normalized_routing,
+    family_qwen3_moe_layers;
 
 #endif

@@ -210,9 +210,8 @@ static struct nn_dropout branch_dropout(const struct model *m, const struct stac
                                    stack_drop(blk->drop, blk->layer, site, m->traits.resid_drop)};
 }
 
-/* blk->out += blk->norm, a branch's output, with dropout or times the model's multiplier. */
-static int add_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
-                      struct fsdp_err *err)
+int layer_add_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
+                     struct fsdp_err *err)
 {
     struct nn_scale_add sum = stream_scale_add(m, blk);
     struct nn_dropout dropout = branch_dropout(m, blk, site);
@@ -239,7 +238,7 @@ int layer_end_forward(const struct model *m, const struct stack_block *blk,
         norm.y = blk->norm;
         FSDP_TRY(layer_project(m, blk, end->slot, end->y, x, 0, err));
         FSDP_TRY(stack_norm_forward(m, blk->lane, &norm, err));
-        return add ? add_branch(m, blk, end->site, err) : FSDP_OK;
+        return add ? layer_add_branch(m, blk, end->site, err) : FSDP_OK;
     }
     if (!add)
         return FSDP_OK;
@@ -247,12 +246,11 @@ int layer_end_forward(const struct model *m, const struct stack_block *blk,
     if (!has_dropout(m, blk) && m->traits.residual_scale == 1)
         return layer_project(m, blk, end->slot, blk->out, x, 1, err);
     FSDP_TRY(layer_project(m, blk, end->slot, blk->norm, x, 0, err));
-    return add_branch(m, blk, end->site, err);
+    return layer_add_branch(m, blk, end->site, err);
 }
 
-/* dy = the gradient of the branch's output before dropout or multiplier: d_out, or in blk->norm. */
-static int branch_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
-                           enum stack_site site, const void *d_out, struct fsdp_err *err)
+int layer_branch_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
+                          enum stack_site site, const void *d_out, struct fsdp_err *err)
 {
     struct nn_scale_add scale = stream_scale_add(m, blk);
     struct nn_dropout dropout = branch_dropout(m, blk, site);
@@ -276,7 +274,7 @@ static int branch_gradient(const void **dy, const struct model *m, const struct 
 int layer_end_backward(const void **dy, const struct model *m, const struct stack_block *blk,
                        const struct layer_end *end, const void *d_out, struct fsdp_err *err)
 {
-    FSDP_TRY(branch_gradient(dy, m, blk, end->site, d_out, err));
+    FSDP_TRY(layer_branch_gradient(dy, m, blk, end->site, d_out, err));
     if (!m->traits.post_norm)
         return FSDP_OK;
     if (*dy != blk->norm)

@@ -50,6 +50,30 @@ struct stack_norm layer_norm(const struct stack_block *blk, const struct model *
 struct stack_norm layer_stream_norm(const struct stack_block *blk, const struct model *m,
                                     enum stack_slot slot);
 
+/* blk->out += blk->norm, a branch's output, with dropout or times the model's multiplier. */
+int layer_add_branch(const struct model *m, const struct stack_block *blk, enum stack_site site,
+                     struct fsdp_err *err);
+/* *dy = the gradient of the branch's output before dropout or multiplier: d_out, or in blk->norm.
+ */
+int layer_branch_gradient(const void **dy, const struct model *m, const struct stack_block *blk,
+                          enum stack_site site, const void *d_out, struct fsdp_err *err);
+
+/* A mixture of experts, which reads x (R, C). route: who reads what, and the hidden values before
+ * the activation, which is all that backward needs. add: y (R, C) = the experts' sum + beta y. */
+int layer_experts_route(const struct model *m, const struct stack_block *blk, const void *x,
+                        struct fsdp_err *err);
+int layer_experts_add(const struct model *m, const struct stack_block *blk, void *y, float beta,
+                      struct fsdp_err *err);
+/* From dy (R, C), the gradient of y, to the gradients of the last matrix, of what the others gave,
+ * and of the routing. Then dx (R, C) = that of x + beta dx, where dy is not read any more; and at
+ * last, from x again, the gradients of the other matrices. */
+int layer_experts_backward(const struct model *m, const struct stack_block *blk, const void *dy,
+                           struct fsdp_err *err);
+int layer_experts_input(const struct model *m, const struct stack_block *blk, void *dx, float beta,
+                        struct fsdp_err *err);
+int layer_experts_weight(const struct model *m, const struct stack_block *blk, const void *x,
+                         struct fsdp_err *err);
+
 /* What the MLP reads in forward: the stream, or the layer's input. */
 const void *layer_mlp_input(const struct model *m, const struct stack_block *blk);
 /* out = x, of the stream's shape */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MLP of a layer: down(act(gate) * up), or down(act(up)). */
+/* The MLP of a layer: down(act(gate) * up), or down(act(up)); and experts in its place. */
 #include "layer.h"
 
 static size_t hidden_nelem(const struct model *m, const struct stack_block *blk)
@@ -69,6 +69,38 @@ static int read_stream(const void **x, const struct model *m, const struct stack
     return stack_norm_forward(m, blk->lane, &norm, err);
 }
 
+/* The hidden values' inputs of the MLP, where there is one. */
+static int enter_hidden(const struct model *m, const struct stack_block *blk, const void *x,
+                        struct fsdp_err *err)
+{
+    if (!m->traits.ffn)
+        return FSDP_OK;
+    if (m->traits.gated)
+        FSDP_TRY(layer_project(m, blk, STACK_GATE, blk->gate, x, 0, err));
+    return layer_project(m, blk, STACK_UP, blk->up, x, 0, err);
+}
+
+/* blk->out += the experts and, where all rows have one besides, the MLP. */
+static int mixture_forward(const struct model *m, const struct stack_block *blk, const void *x,
+                           bool add, struct fsdp_err *err)
+{
+    const bool direct = m->traits.residual_scale == 1;
+    void *y = direct ? blk->out : blk->norm;
+    float beta = direct;
+
+    FSDP_TRY(layer_experts_route(m, blk, x, err));
+    FSDP_TRY(enter_hidden(m, blk, x, err));
+    if (!add)
+        return FSDP_OK;
+    if (m->traits.ffn) {
+        FSDP_TRY(activate(m, blk, err));
+        FSDP_TRY(layer_project(m, blk, STACK_DOWN, y, blk->act, beta, err));
+        beta = 1;
+    }
+    FSDP_TRY(layer_experts_add(m, blk, y, beta, err));
+    return direct ? FSDP_OK : layer_add_branch(m, blk, STACK_MLP_OUT, err);
+}
+
 int layer_mlp_forward(const struct model *m, const struct stack_block *blk, bool add,
                       struct fsdp_err *err)
 {
@@ -76,9 +108,9 @@ int layer_mlp_forward(const struct model *m, const struct stack_block *blk, bool
     const void *x;
 
     FSDP_TRY(read_stream(&x, m, blk, err));
-    if (m->traits.gated)
-        FSDP_TRY(layer_project(m, blk, STACK_GATE, blk->gate, x, 0, err));
-    FSDP_TRY(layer_project(m, blk, STACK_UP, blk->up, x, 0, err));
+    if (m->traits.experts)
+        return mixture_forward(m, blk, x, add, err);
+    FSDP_TRY(enter_hidden(m, blk, x, err));
     if (!add && !m->traits.post_norm)
         return FSDP_OK;
     FSDP_TRY(activate(m, blk, err));
@@ -94,11 +126,16 @@ static int stream_gradient(const void **x, const struct model *m, const struct s
     void *dx = m->traits.pre_norm ? blk->norm : blk->out;
     float beta = m->traits.pre_norm ? 0 : 1;
 
-    if (m->traits.gated) {
+    if (m->traits.experts) {
+        FSDP_TRY(layer_experts_input(m, blk, dx, beta, err));
+        beta = 1;
+    }
+    if (m->traits.ffn && m->traits.gated) {
         FSDP_TRY(layer_project_input(m, blk, STACK_GATE, dx, blk->gate, beta, err));
         beta = 1;
     }
-    FSDP_TRY(layer_project_input(m, blk, STACK_UP, dx, blk->up, beta, err));
+    if (m->traits.ffn)
+        FSDP_TRY(layer_project_input(m, blk, STACK_UP, dx, blk->up, beta, err));
     *x = in;
     if (!m->traits.pre_norm)
         return FSDP_OK;
@@ -121,10 +158,18 @@ int layer_mlp_backward(const struct model *m, const struct stack_block *blk, str
     if (m->traits.parallel) /* attention needs the gradient of the output, too */
         FSDP_TRY(layer_copy(m, blk, blk->mid, blk->out, err));
     FSDP_TRY(layer_end_backward(&dy, m, blk, &end, blk->out, err));
-    FSDP_TRY(layer_project_input(m, blk, STACK_DOWN, blk->act, dy, 0, err));
-    FSDP_TRY(activate_backward(m, blk, err));
-    FSDP_TRY(layer_project_weight(m, blk, STACK_DOWN, dy, blk->act, err));
+    if (m->traits.experts)
+        FSDP_TRY(layer_experts_backward(m, blk, dy, err));
+    if (m->traits.ffn) {
+        FSDP_TRY(layer_project_input(m, blk, STACK_DOWN, blk->act, dy, 0, err));
+        FSDP_TRY(activate_backward(m, blk, err));
+        FSDP_TRY(layer_project_weight(m, blk, STACK_DOWN, dy, blk->act, err));
+    }
     FSDP_TRY(stream_gradient(&x, m, blk, err));
+    if (m->traits.experts)
+        FSDP_TRY(layer_experts_weight(m, blk, x, err));
+    if (!m->traits.ffn)
+        return FSDP_OK;
     if (m->traits.gated)
         FSDP_TRY(layer_project_weight(m, blk, STACK_GATE, blk->gate, x, err));
     return layer_project_weight(m, blk, STACK_UP, blk->up, x, err);

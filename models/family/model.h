@@ -35,7 +35,24 @@ struct model_batch {
      * of a row in the whole run, which is first_row for the first and counts on. */
     bool dropout;
     uint64_t seed, first_row;
+    /* Of a mixture of experts. The last `padding` rows count for nothing. The load-balance loss of
+     * a micro-batch is that of the rows of all ranks, and has this weight in the step's. */
+    int padding;
+    double router_weight;
+    /* (model_router) device memory, to which the weighted loss and then the counts of each layer's
+     * experts over all ranks are added; NULL: not wanted. The same choice on all ranks. */
+    double *router_sums;
 };
+
+/* A model's mixture of experts; zeros: it has none. */
+struct model_router {
+    int nlayers, nexperts, chosen;
+    double aux_loss_coef; /* of the load-balance loss in the loss that is trained; 0: not in it */
+};
+static inline size_t model_router_nelem(const struct model_router *router)
+{
+    return router->nexperts ? 1 + (size_t)router->nlayers * (size_t)router->nexperts : 0;
+}
 
 /* What a model computes in. Parameters and gradients have the types that the engine's view says;
  * these are the model's own. Zeros: all F32. */
@@ -100,6 +117,7 @@ struct model_ops {
      * attention, without recomputation (plan/flops.h). */
     double (*flops_per_token)(const struct model *model, int T);
     void (*info)(const struct model *model, struct model_info *out);
+    struct model_router (*router)(const struct model *model);
 
     /* ---- generation ---- */
 

@@ -15,6 +15,7 @@ void stack_destroy(struct model *m)
         traits_free(&m->traits);
         fsdp_free(m->part);
         fsdp_free(m->layer_param);
+        fsdp_free(m->expert_param);
         fsdp_free(m);
     }
 }
@@ -37,19 +38,35 @@ out:
     return rc;
 }
 
+/* Embedding, head and the experts of a layer are units of their own where they are large. */
+static void list_unit_classes(struct model *m)
+{
+    const struct traits *t = &m->traits;
+    const int64_t experts = (int64_t)t->experts * t->expert_ffn * t->dim * STACK_NEXPERTS;
+    const char **to = m->unit_classes;
+
+    if (!t->tied && (int64_t)t->vocab * t->dim >= STACK_UNIT_MIN_NELEM) {
+        *to++ = m->family->class_name.embed;
+        *to++ = m->family->class_name.head;
+    }
+    if (experts >= STACK_UNIT_MIN_NELEM)
+        *to++ = m->family->class_name.mlp;
+    *to = m->family->class_name.layer;
+}
+
 static int make_model(struct model *m, const char *path, struct fsdp_err *err)
 {
     FSDP_TRY(read_config(m, path, err));
     const size_t nlayers = (size_t)m->traits.nlayers;
 
     m->nn = &nn_cpu_ops;
-    m->unit_classes[0] = m->family->class_name.embed;
-    m->unit_classes[1] = m->family->class_name.head;
-    m->unit_classes[2] = m->family->class_name.layer;
+    list_unit_classes(m);
     stack_list_weights(m);
     if (!(m->part = fsdp_alloc(nlayers, sizeof *m->part, "layer modules", err)) ||
         !(m->layer_param = fsdp_alloc(nlayers * (size_t)m->nweights, sizeof *m->layer_param,
-                                      "layer parameters", err)))
+                                      "layer parameters", err)) ||
+        !(m->expert_param =
+              fsdp_alloc(nlayers, sizeof *m->expert_param, "parameters of experts", err)))
         return FSDP_ENOMEM;
     return FSDP_OK;
 }
@@ -112,6 +129,36 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
                      (struct values){t->max_seq_len, t->dim, normal(m)}, &m->position_param, err);
 }
 
+/* Of all experts: one weight, or a weight of each, whose indices follow each other. */
+static int describe_experts(struct model *m, struct fsdp_module_tree *tree, int layer,
+                            struct fsdp_err *err)
+{
+    const int E = m->traits.experts, module = m->part[layer][STACK_PART_MLP];
+
+    for (int w = 0; w < m->nexpert_weights; w++) {
+        const struct stack_expert_weight *x = &m->expert_weight[w];
+        const uint64_t shape[3] = {(uint64_t)E, (uint64_t)x->rows, (uint64_t)x->cols};
+        for (int e = 0; e < (x->apart ? E : 1); e++) {
+            char name[160], own[STACK_NAME_NBYTES + 16];
+            const char *number = x->apart ? strstr(x->name, "%d") : NULL;
+            int param;
+            if (number)
+                snprintf(own, sizeof own, "%.*s%d%s", (int)(number - x->name), x->name, e,
+                         number + 2);
+            snprintf(name, sizeof name, "%s.%d%s", m->family->names->layers, layer,
+                     number ? own : x->name);
+            const struct fsdp_param_desc desc = {.name = name,
+                                                 .ndim = number ? 2 : 3,
+                                                 .shape = shape + (number ? 1 : 0),
+                                                 .init = x->init};
+            FSDP_TRY(fsdp_module_add_param(tree, module, &desc, &param, err));
+            if (!e)
+                m->expert_param[layer][w] = param;
+        }
+    }
+    return FSDP_OK;
+}
+
 static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
                           struct fsdp_err *err)
 {
@@ -137,7 +184,7 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
         FSDP_TRY(add_weight(tree, module[x->part], name, (struct values){x->rows, x->cols, x->init},
                             &m->layer_param[layer * m->nweights + w], err));
     }
-    return FSDP_OK;
+    return describe_experts(m, tree, layer, err);
 }
 
 static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t work_nbytes,
@@ -198,9 +245,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
 
 const char *const *stack_wrap_classes(const struct model *m)
 {
-    const struct traits *t = &m->traits;
-    const bool apart = !t->tied && (int64_t)t->vocab * t->dim >= STACK_UNIT_MIN_NELEM;
-    return m->unit_classes + (apart ? 0 : 2);
+    return m->unit_classes;
 }
 
 int stack_vocab_size(const struct model *m)
@@ -224,6 +269,8 @@ double stack_flops_per_token(const struct model *m, int T)
 
     for (int w = 0; w < m->nweights; w++)
         flops.layer += (double)m->weight[w].rows * m->weight[w].cols;
+    flops.active = t->experts_per_token;
+    flops.expert = (double)STACK_NEXPERTS * t->expert_ffn * t->dim;
     for (int i = 0; i < t->nlayers; i++)
         flops.nwindowed += (t->layers[i] & TRAITS_SLIDING) != 0;
     return flops_train(&flops, T);
@@ -239,6 +286,15 @@ void stack_info(const struct model *m, struct model_info *out)
     const struct traits *t = &m->traits;
     *out = t->info;
     out->dropout = fmax(t->embed_drop, fmax(t->attn_drop, t->resid_drop));
+}
+
+struct model_router stack_router(const struct model *m)
+{
+    const struct traits *t = &m->traits;
+    return (struct model_router){.nlayers = t->experts ? t->nlayers : 0,
+                                 .nexperts = t->experts,
+                                 .chosen = t->experts_per_token,
+                                 .aux_loss_coef = t->router_aux_loss_coef};
 }
 
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk)

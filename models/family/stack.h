@@ -31,8 +31,12 @@ enum stack_slot {
     STACK_GATE,
     STACK_UP,
     STACK_DOWN,
+    STACK_ROUTER,
     STACK_NSLOTS
 };
+
+/* What the matrices of an expert are for. Two may be parts of one. */
+enum stack_expert { STACK_EXPERT_GATE, STACK_EXPERT_UP, STACK_EXPERT_DOWN, STACK_NEXPERTS };
 
 /* A weight (rows, cols), or a vector (rows) where cols is 0. */
 struct stack_weight {
@@ -46,6 +50,15 @@ struct stack_weight {
 struct stack_place {
     int weight, bias; /* of the layer's weights; -1: none */
     int first, nin, nout;
+};
+
+/* A matrix (rows, cols) of each expert: a weight of each, in the order of the experts, or one of
+ * (experts, rows, cols). */
+struct stack_expert_weight {
+    char name[STACK_NAME_NBYTES]; /* %d stands for the expert, where each has its own */
+    bool apart;
+    int rows, cols;
+    struct fsdp_init init;
 };
 
 /* Weight and bias of a norm over `dim` elements. b and db may be NULL. */
@@ -78,11 +91,15 @@ struct model {
     int nweights; /* of a layer */
     struct stack_weight weight[STACK_MAX_WEIGHTS];
     struct stack_place place[STACK_NSLOTS];
-    const char *unit_classes[4]; /* the embedding's, the head's and the layer's, then NULL */
+    int nexpert_weights;
+    struct stack_expert_weight expert_weight[STACK_NEXPERTS];
+    struct stack_place expert_place[STACK_NEXPERTS];
+    const char *unit_classes[5]; /* the embedding's, the head's, the experts', the layer's, NULL */
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
-    int (*part)[STACK_NPARTS]; /* [nlayers] */
-    int *layer_param;          /* [nlayers][nweights] */
+    int (*part)[STACK_NPARTS];           /* [nlayers] */
+    int *layer_param;                    /* [nlayers][nweights] */
+    int (*expert_param)[STACK_NEXPERTS]; /* [nlayers] of expert 0; the others' follow */
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
 };
@@ -93,6 +110,29 @@ struct stack_param {
     void *dw; /* backward; NULL: not wanted */
     float dw_beta;
     enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
+};
+
+/* A matrix of all experts at work: expert 0's, and how far apart they lie; or where each is. */
+struct stack_experts {
+    struct stack_param first;
+    size_t stride;           /* elements */
+    const void *const *each; /* generation: [experts], the decoder's; NULL: by stride */
+};
+
+/* How rows go to experts; places and slots are those of nn.h. R rows, K experts of each. */
+struct stack_routing {
+    float *probs;                  /* (R, experts) */
+    float *weight;                 /* (R, K) */
+    int32_t *expert;               /* (R, K) */
+    int32_t *first, *slot, *place; /* (experts + 1), (R, K), (R, K) */
+};
+
+/* Of a micro-batch: how often each expert of each layer was chosen, (layers, experts), and then the
+ * sums of probabilities, (experts); over all ranks once all layers ran. */
+struct stack_load {
+    float *counts, *sums;
+    float *balance; /* (experts) the gradient of the load-balance loss by probabilities */
+    int rows;       /* that count: those before the padding; 0: nothing is counted */
 };
 
 /* The norms over the stream's width in a layer, in the order of their slots. */
@@ -134,6 +174,16 @@ struct stack_block {
                           struct fsdp_err *err);
     struct model_decoder *decoder;
     void *gate, *up; /* (R, F); gate NULL where the MLP has none */
+    /* A mixture of experts, of Fe elements. */
+    struct stack_experts experts[STACK_NEXPERTS];
+    struct stack_routing routing;
+    struct stack_load load;        /* rows 0 where nothing is counted, as in generation */
+    bool balanced;                 /* backward: load.balance holds */
+    void *expert_gate, *expert_up; /* (R K, Fe) by place */
+    void *places;                  /* scratch (R K, C) */
+    void *hidden, *d_hidden;       /* scratch (R K, Fe) */
+    void *router_logits;           /* scratch (R, experts), and their gradients */
+    float *d_weight;               /* scratch (R, K) */
     /* Scratch. */
     void *norm;  /* (R, C) */
     void *act;   /* (R, stack_act_width) */
@@ -166,6 +216,7 @@ struct stack_root_mem {
     float *weights;              /* (B*T) of positions' losses */
     struct stack_tables tables;  /* of T positions */
     void *stream;                /* (B*T, C) */
+    struct stack_load load;      /* where there are experts */
 };
 struct stack_head_mem {
     void *norm;         /* (chunk, C) */
@@ -188,6 +239,10 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
 struct fsdp_act_bytes stack_part_layout(struct stack_block *blk, const struct model *m,
                                         enum stack_part part, int B, int T,
                                         const struct fsdp_view *view);
+/* A mixture of experts on R rows: what backward needs, and scratch. */
+void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t rows,
+                          enum fsdp_dtype dtype, struct stack_carve *kept,
+                          struct stack_carve *scratch);
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work);
 /* Rows of logits at once. */
 int stack_head_chunk(const struct model *m, int rows);
@@ -209,15 +264,19 @@ void stack_list_weights(struct model *m);
 /* A model of the family that config.json names. */
 int stack_create(struct model **out, const char *config_json_path, struct fsdp_err *err);
 
+/* Elements of load.counts and load.sums together. */
+size_t stack_load_nelem(const struct model *m);
+
 /* The rest of struct model_ops. */
 void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 /* Embedding and head are units of their own where they are not tied: together in the root's unit
- * they would be gathered from the first module to the last, and reduced after all others. Small
- * ones stay there: each unit costs two gathers and a reduction a micro-step, with a latency (some
- * 20 us) in which a network moves about a MiB. */
+ * they would be gathered from the first module to the last, and reduced after all others. So are
+ * the experts of a layer, which are gathered while its attention computes. Small ones stay there:
+ * each unit costs two gathers and a reduction a micro-step, with a latency (some 20 us) in which a
+ * network moves about a MiB. */
 enum { STACK_UNIT_MIN_NELEM = 1 << 18 };
 const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
@@ -231,6 +290,7 @@ int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batc
                  struct fsdp_err *err);
 double stack_flops_per_token(const struct model *m, int T);
 void stack_info(const struct model *m, struct model_info *out);
+struct model_router stack_router(const struct model *m);
 int stack_decoder_create(struct model_decoder **out, const struct model *model,
                          const float *const *param, struct fsdp_lane *lane,
                          const struct model_decoder_opts *opts, struct fsdp_err *err);

@@ -88,6 +88,8 @@ static void layout_block(struct stack_block *blk, const struct model *m, int max
     if (t->gated)
         blk->gate = stack_carve(area, rows * F, f32);
     blk->up = stack_carve(area, rows * F, f32);
+    if (t->experts)
+        stack_experts_layout(blk, m, rows, FSDP_F32, area, area);
     blk->norm = stack_carve(area, rows * C, f32);
     blk->act = stack_carve(area, rows * stack_act_width(m), f32);
     blk->work = stack_carve(area, stack_attention_work(m, shape), f32);
@@ -248,6 +250,16 @@ static int attend_segments(struct model_decoder *d, const struct stack_block *bl
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
+/* One kind of matrix of a layer's experts: of all in one weight, or of each in its own. */
+static struct stack_experts experts_of(const struct model_decoder *d, int layer, int w)
+{
+    const struct stack_expert_weight *x = &d->m->expert_weight[w];
+    const float *const *param = d->param + d->m->expert_param[layer][w];
+    return (struct stack_experts){.first.w = *param,
+                                  .stride = (size_t)x->rows * (size_t)x->cols,
+                                  .each = x->apart ? (const void *const *)param : NULL};
+}
+
 static int decode_layers(struct model_decoder *d, int nrows, struct fsdp_err *err)
 {
     const struct traits *t = &d->m->traits;
@@ -265,6 +277,8 @@ static int decode_layers(struct model_decoder *d, int nrows, struct fsdp_err *er
         blk.layer = i;
         for (int w = 0; w < d->m->nweights; w++)
             blk.param[w].w = d->param[d->m->layer_param[i * d->m->nweights + w]];
+        for (int w = 0; w < d->m->nexpert_weights; w++)
+            blk.experts[w] = experts_of(d, i, w);
         FSDP_TRY(layer_attention_forward(d->m, &blk, true, err));
         FSDP_TRY(layer_mlp_forward(d->m, &blk, true, err));
     }

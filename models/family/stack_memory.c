@@ -51,6 +51,17 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
     return most;
 }
 
+/* The same of the experts' products of R rows. */
+static size_t experts_work(const struct model *m, int rows)
+{
+    const struct traits *t = &m->traits;
+    const struct stack_weight weights[] = {{.rows = t->expert_ffn, .cols = t->dim},
+                                           {.rows = t->dim, .cols = t->expert_ffn}};
+    return t->experts
+               ? products_work(m, rows * t->experts_per_token, weights, 2, m->dtypes.activation)
+               : 0;
+}
+
 /* Elements of work that attention takes in any layer. */
 size_t stack_attention_work(const struct model *m, struct nn_attention shape)
 {
@@ -85,6 +96,11 @@ void stack_tables_layout(struct stack_tables *tables, const struct model *m, int
     }
 }
 
+size_t stack_load_nelem(const struct model *m)
+{
+    return ((size_t)m->traits.nlayers + 1) * (size_t)m->traits.experts;
+}
+
 size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
                          void *saved)
 {
@@ -99,6 +115,13 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     mem->weights = stack_carve(&area, rows, sizeof(float));
     stack_tables_layout(&mem->tables, m, T, &area);
     mem->stream = carve_act(&area, m, rows * (size_t)m->traits.dim);
+    if (m->traits.experts) {
+        const size_t E = (size_t)m->traits.experts;
+        mem->load.counts = carve_f32(&area, stack_load_nelem(m));
+        mem->load.balance = carve_f32(&area, E);
+        if (mem->load.counts)
+            mem->load.sums = mem->load.counts + stack_load_nelem(m) - E;
+    }
     return area.nbytes;
 }
 
@@ -132,7 +155,9 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
     const size_t attention = stack_attention_work(
         m, (struct nn_attention){.B = B, .Tq = T, .Tk = T, .dtype = m->dtypes.activation});
-    const size_t products = products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
+    const size_t dense = products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
+    const size_t experts = experts_work(m, B * T);
+    const size_t products = dense > experts ? dense : experts;
 
     blk->in_copy = carve_act(&a->saved, m, rows * C);
     blk->mid = carve_act(&a->cheap, m, rows * C);
@@ -176,15 +201,43 @@ static void attention_layout(struct stack_block *blk, const struct model *m, int
         blk->attn_y = carve_act(&a->recomputed, m, rows * (size_t)t->dim);
 }
 
+/* Rows and what is kept of them; and scratch. */
+void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t rows,
+                          enum fsdp_dtype dtype, struct stack_carve *kept,
+                          struct stack_carve *scratch)
+{
+    const struct traits *t = &m->traits;
+    const size_t E = (size_t)t->experts, nslots = rows * (size_t)t->experts_per_token;
+    const size_t hidden = nslots * (size_t)t->expert_ffn, elem = fsdp_dtype_nbytes(dtype);
+    struct stack_routing *r = &blk->routing;
+
+    r->probs = carve_f32(kept, rows * E);
+    r->weight = carve_f32(kept, nslots);
+    r->expert = stack_carve(kept, nslots, sizeof(int32_t));
+    r->first = stack_carve(kept, E + 1, sizeof(int32_t));
+    r->slot = stack_carve(kept, nslots, sizeof(int32_t));
+    r->place = stack_carve(kept, nslots, sizeof(int32_t));
+    blk->expert_gate = stack_carve(kept, hidden, elem);
+    blk->expert_up = stack_carve(kept, hidden, elem);
+    blk->places = stack_carve(scratch, nslots * (size_t)t->dim, elem);
+    blk->hidden = stack_carve(scratch, hidden, elem);
+    blk->d_hidden = stack_carve(scratch, hidden, elem);
+    blk->router_logits = stack_carve(scratch, rows * E, elem);
+    blk->d_weight = carve_f32(scratch, nslots);
+}
+
 static void mlp_layout(struct stack_block *blk, const struct model *m, int B, int T,
                        struct areas *a)
 {
     const struct traits *t = &m->traits;
     const size_t rows = (size_t)B * (size_t)T, nelem = rows * (size_t)t->ffn;
 
-    if (t->gated)
+    if (t->gated && t->ffn)
         blk->gate = carve_act(&a->recomputed, m, nelem);
-    blk->up = carve_act(&a->recomputed, m, nelem);
+    if (t->ffn)
+        blk->up = carve_act(&a->recomputed, m, nelem);
+    if (t->experts)
+        stack_experts_layout(blk, m, rows, m->dtypes.activation, &a->recomputed, &a->work);
     norm_layout(blk, m, STACK_POST2, rows, &a->recomputed);
     if (t->post_norm)
         blk->mlp_y = carve_act(&a->recomputed, m, rows * (size_t)t->dim);

@@ -24,6 +24,7 @@ struct pass {
     bool train;
     double *loss_sum; /* NULL: logits are wanted */
     float *logits;
+    bool counts; /* how often experts are chosen */
     struct stack_root_mem mem;
 };
 
@@ -84,6 +85,44 @@ static int check_batch(const struct model *m, const struct model_batch *batch, s
     return check_documents(m, batch, err);
 }
 
+static struct stack_param param_of(const struct fsdp_view *view, int param, bool backward)
+{
+    return (struct stack_param){
+        .w = view->param[param],
+        .dw = backward ? view->grad[param] : NULL,
+        .dw_beta = backward ? fsdp_view_grad_beta(view, param) : 0,
+        .w_dtype = view->param_dtype,
+        .dw_dtype = view->grad_dtype,
+    };
+}
+
+/* The experts' matrices; the weights of one kind lie evenly in the unit's memory. */
+static int show_experts(struct stack_block *blk, const struct model *m,
+                        const struct fsdp_view *view, bool backward, struct fsdp_err *err)
+{
+    for (int w = 0; w < m->nexpert_weights; w++) {
+        const struct stack_expert_weight *x = &m->expert_weight[w];
+        const int param = m->expert_param[blk->layer][w], n = x->apart ? m->traits.experts : 1;
+        struct stack_experts *to = &blk->experts[w];
+        *to = (struct stack_experts){.first = param_of(view, param, backward),
+                                     .stride = (size_t)x->rows * (size_t)x->cols};
+        if (n > 1)
+            to->stride =
+                (size_t)((const char *)view->param[param + 1] - (const char *)view->param[param]) /
+                fsdp_dtype_nbytes(view->param_dtype);
+        for (int e = 1; e < n; e++) {
+            const struct stack_param own = param_of(view, param + e, backward);
+            const size_t at = (size_t)e * to->stride;
+            if (own.w != nn_at(to->first.w, own.w_dtype, at) ||
+                own.dw != nn_at(to->first.dw, own.dw_dtype, at))
+                return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                    "the experts of layer %d are not all trained or all frozen",
+                                    blk->layer);
+        }
+    }
+    return FSDP_OK;
+}
+
 /* Enters a module of the layer; blk gets its weights, gradients and memory. */
 static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
                  enum fsdp_phase phase, struct fsdp_err *err)
@@ -97,13 +136,9 @@ static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
     blk->lane = view.lane;
     for (int w = 0; w < m->nweights; w++)
         if (m->weight[w].part == part)
-            blk->param[w] = (struct stack_param){
-                .w = view.param[param[w]],
-                .dw = backward ? view.grad[param[w]] : NULL,
-                .dw_beta = backward ? fsdp_view_grad_beta(&view, param[w]) : 0,
-                .w_dtype = view.param_dtype,
-                .dw_dtype = view.grad_dtype,
-            };
+            blk->param[w] = param_of(&view, param[w], backward);
+    if (part == STACK_PART_MLP)
+        FSDP_TRY(show_experts(blk, m, &view, backward, err));
     stack_part_layout(blk, m, part, blk->B, blk->Tq, &view);
     return FSDP_OK;
 }
@@ -126,14 +161,27 @@ static struct stack_block block_of(const struct pass *p, int layer)
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
+        .load = p->mem.load,
+        .balanced = p->counts && p->m->traits.router_aux_loss_coef > 0,
     };
+}
+
+static void root_layout(struct pass *p, const struct fsdp_view *view)
+{
+    const struct model_batch *b = p->batch;
+
+    stack_root_layout(&p->mem, p->m, b->B, b->T, view->saved);
+    p->mem.load.rows = p->counts ? (b->B - b->padding) * b->T : 0;
 }
 
 static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
 {
     const struct model *m = p->m;
     const struct model_batch *b = p->batch;
-    stack_root_layout(&p->mem, m, b->B, b->T, view->saved);
+    root_layout(p, view);
+    if (p->counts)
+        FSDP_TRY(
+            fsdp_zero(view->lane, p->mem.load.counts, stack_load_nelem(m) * sizeof(float), err));
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
     const size_t nbytes = (size_t)b->B * (size_t)b->T * sizeof(int32_t);
     FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));
@@ -330,6 +378,29 @@ static int head_forward(struct pass *p, struct fsdp_err *err)
     return fsdp_module_leave(p->f, m->head, FSDP_FORWARD, err);
 }
 
+/* How even the experts' load is over all ranks: what backward takes of it, and what is reported. */
+static int sum_load(struct pass *p, const struct fsdp_view *view, struct fsdp_err *err)
+{
+    const struct model *m = p->m;
+    double *sums = p->batch->router_sums;
+    const struct nn_balance args = {.loss = sums,
+                                    .total = sums ? sums + 1 : NULL,
+                                    .balance = p->mem.load.balance,
+                                    .counts = p->mem.load.counts,
+                                    .sums = p->mem.load.sums,
+                                    .loss_scale = view->loss_scale,
+                                    .layers = m->traits.nlayers,
+                                    .experts = m->traits.experts,
+                                    .chosen = m->traits.experts_per_token,
+                                    .scale = (float)p->batch->router_weight,
+                                    .coef = (float)m->traits.router_aux_loss_coef};
+
+    if (!p->counts)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_model_sum(p->f, p->mem.load.counts, stack_load_nelem(m), err));
+    return m->nn->balance(view->lane, &args, err);
+}
+
 static int forward(struct pass *p, struct fsdp_err *err)
 {
     struct fsdp_view view;
@@ -339,6 +410,7 @@ static int forward(struct pass *p, struct fsdp_err *err)
     for (int i = 0; i < p->m->traits.nlayers; i++)
         FSDP_TRY(layer_forward(p, i, err));
     FSDP_TRY(head_forward(p, err));
+    FSDP_TRY(sum_load(p, &view, err));
     return fsdp_module_leave(p->f, p->m->root, FSDP_FORWARD, err);
 }
 
@@ -446,6 +518,7 @@ static int mlp_recompute(struct pass *p, struct stack_block *blk, struct fsdp_er
 
     FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err));
     blk->mid = NULL;
+    blk->load.rows = 0; /* forward has counted */
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL)
         FSDP_TRY(layer_mlp_forward(m, blk, false, err));
     return leave_part(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
@@ -532,7 +605,7 @@ static int backward(struct pass *p, struct fsdp_err *err)
 {
     struct fsdp_view view;
     FSDP_TRY(fsdp_module_enter(p->f, p->m->root, FSDP_BACKWARD, &view, err));
-    stack_root_layout(&p->mem, p->m, p->batch->B, p->batch->T, view.saved);
+    root_layout(p, &view);
     FSDP_TRY(head_backward(p, err));
     for (int i = p->m->traits.nlayers - 1; i >= 0; i--)
         FSDP_TRY(layer_backward(p, i, err));
@@ -543,7 +616,13 @@ static int backward(struct pass *p, struct fsdp_err *err)
 int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
               double *loss_sum, struct fsdp_err *err)
 {
-    struct pass p = {.m = m, .f = f, .batch = batch, .train = train, .loss_sum = loss_sum};
+    const double aux = m->traits.router_aux_loss_coef;
+    struct pass p = {.m = m,
+                     .f = f,
+                     .batch = batch,
+                     .train = train,
+                     .loss_sum = loss_sum,
+                     .counts = m->traits.experts && (batch->router_sums || (train && aux > 0))};
     FSDP_TRY(check_batch(m, batch, err));
     FSDP_TRY(forward(&p, err));
     return train ? backward(&p, err) : FSDP_OK;

@@ -130,12 +130,46 @@ static void add_mlp(struct model *m)
     add_matrix(m, STACK_DOWN, (struct matrix){n->down, F, C, t->mlp_bias, true});
 }
 
+/* A matrix of each expert, which is all of this slot; names that have %d are each expert's own. */
+static void add_expert(struct model *m, enum stack_expert slot, const char *stem, int nout, int nin)
+{
+    struct stack_expert_weight *w = &m->expert_weight[m->nexpert_weights];
+    const struct fsdp_init normal = {FSDP_INIT_NORMAL, (float)m->traits.init_std};
+
+    *w = (struct stack_expert_weight){
+        .apart = strstr(stem, "%d"), .rows = nout, .cols = nin, .init = normal};
+    snprintf(w->name, sizeof w->name, "%s%s", stem, w->apart ? ".weight" : "");
+    m->expert_place[slot] =
+        (struct stack_place){.weight = m->nexpert_weights++, .bias = -1, .nin = nin, .nout = nout};
+}
+
+static void add_experts(struct model *m)
+{
+    const struct traits *t = &m->traits;
+    const struct traits_names *n = m->family->names;
+    const int C = t->dim, F = t->expert_ffn;
+    struct stack_place *place = m->expert_place;
+
+    add_matrix(m, STACK_ROUTER, (struct matrix){n->router, C, t->experts, false, false});
+    if (!n->experts_gate_up) {
+        add_expert(m, STACK_EXPERT_GATE, n->expert_gate, F, C);
+        add_expert(m, STACK_EXPERT_UP, n->expert_up, F, C);
+        add_expert(m, STACK_EXPERT_DOWN, n->expert_down, C, F);
+        return;
+    }
+    add_expert(m, STACK_EXPERT_GATE, n->experts_gate_up, 2 * F, C);
+    place[STACK_EXPERT_GATE].nout = F;
+    place[STACK_EXPERT_UP] = place[STACK_EXPERT_GATE];
+    place[STACK_EXPERT_UP].first = F;
+    add_expert(m, STACK_EXPERT_DOWN, n->experts_down, C, F);
+}
+
 void stack_list_weights(struct model *m)
 {
     const struct traits *t = &m->traits;
     const struct traits_names *n = m->family->names;
 
-    m->nweights = 0;
+    m->nweights = m->nexpert_weights = 0;
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         m->place[slot] = (struct stack_place){.weight = -1, .bias = -1};
     if (t->pre_norm)
@@ -145,7 +179,10 @@ void stack_list_weights(struct model *m)
         add_norm(m, STACK_POST1, n->post1, t->dim);
     if (t->pre_norm)
         add_norm(m, STACK_NORM2, n->norm2, t->dim);
-    add_mlp(m);
+    if (t->ffn)
+        add_mlp(m);
+    if (t->experts)
+        add_experts(m);
     if (t->post_norm)
         add_norm(m, STACK_POST2, n->post2, t->dim);
 }

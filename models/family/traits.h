@@ -11,7 +11,7 @@
 #include "nn/nn.h"
 
 enum { TRAITS_MAX_DIM = 1 << 20, TRAITS_MAX_VOCAB = 1 << 24, TRAITS_MAX_LAYERS = 4096 };
-enum { TRAITS_MAX_SEQ = 1 << 24 };
+enum { TRAITS_MAX_SEQ = 1 << 24, TRAITS_MAX_EXPERTS = NN_MAX_EXPERTS };
 
 enum traits_norm { TRAITS_RMS, TRAITS_LAYER };
 /* Norms of queries and keys: none, of each head, of all heads together. */
@@ -57,6 +57,11 @@ struct traits {
     double attn_softcap, logit_softcap; /* 0: none */
     double embed_scale, residual_scale, logit_scale;
     bool rounds_embed_scale; /* to the type of activations */
+    /* A mixture of experts instead of the MLP, or next to one of ffn elements that all rows pass
+     * through. 0 experts: none. */
+    int experts, experts_per_token, expert_ffn;
+    bool normalized_routing;     /* weights of a row's experts sum to 1 */
+    double router_aux_loss_coef; /* of the load-balance loss; 0: it is not added */
     struct traits_rope rope[TRAITS_NROPES];
     uint8_t *layers; /* [nlayers] */
 };
@@ -77,6 +82,9 @@ struct traits_names {
     const char *norm1, *post1, *norm2, *post2;
     const char *q, *k, *v, *qkv, *o, *q_norm, *k_norm, *sinks;
     const char *gate, *up, *gate_up, *down; /* gate_up: the gate's rows, then up's */
+    /* Experts: the router; of each expert, whose number stands for %d; or of all in one tensor
+     * (experts, rows, columns), and then the whole name. */
+    const char *router, *expert_gate, *expert_up, *expert_down, *experts_gate_up, *experts_down;
     enum traits_fusion fusion;
 };
 

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 9
+#define NN_OPS_ABI 10
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -284,6 +284,121 @@ static inline int nn_cross_entropy_ld(const struct nn_cross_entropy *a)
     return a->ld ? a->ld : a->vocab;
 }
 
+/* ---- mixtures of experts ------------------------------------------------------------------------
+ *
+ * Each of `rows` rows chooses K (`chosen`) of E (`experts`) experts; choice k of row r is slot
+ * r K + k. What experts read and make are rows K rows sorted by expert, and by slot within one:
+ *
+ *     slots    0  1 | 2  3 | 4  5        (3 rows, K = 2)
+ *     expert   2  0 | 1  2 | 0  2
+ *     place    3  0 | 2  4 | 1  5        first = 0 2 3 6
+ *     slot of each place:  1 4 | 2 | 0 3 5
+ */
+
+enum { NN_MAX_EXPERTS = 1024 };
+
+/* probs = softmax(logits), and the K most probable experts of each row in falling order, the first
+ * of equal ones. Their weights are their probabilities, over their sum where `normalized`. */
+struct nn_route {
+    const void *logits; /* (rows, E) */
+    float *probs;       /* (rows, E) */
+    int32_t *expert;    /* (rows, K) */
+    float *weight;      /* (rows, K) */
+    int rows, experts, chosen;
+    bool normalized;
+    enum fsdp_dtype dtype;
+};
+/* From the gradients of the weights; `balance` is that of every probability of the first `counted`
+ * rows besides. */
+struct nn_route_backward {
+    void *dlogits;               /* (rows, E) */
+    const float *dweight;        /* (rows, K) */
+    const float *balance;        /* (E) NULL: none */
+    const float *probs, *weight; /* as nn_route made them */
+    const int32_t *expert;
+    int rows, experts, chosen, counted;
+    bool normalized;
+    enum fsdp_dtype dtype;
+};
+
+/* The order of the slots. The places of expert e are [first[e], first[e + 1]). */
+struct nn_expert_order {
+    int32_t *first; /* (E + 1) */
+    int32_t *slot;  /* (rows K) of each place */
+    int32_t *place; /* (rows K) of each slot */
+    const int32_t *expert;
+    int rows, experts, chosen;
+};
+
+/* Adds to counts how often each expert was chosen, and to sums the rows' probabilities. */
+struct nn_expert_load {
+    float *counts, *sums; /* (E) */
+    const int32_t *expert;
+    const float *probs;
+    int rows, experts, chosen;
+};
+
+/* Load balance (Fedus et al., arXiv 2101.03961), of the routing of all layers together as in
+ * transformers: with n their rows, f = counts / n and P = sums / n, it is E sum(f P). Adds scale
+ * times it to *loss, and the counts to `total`. balance is its gradient by a row's probabilities,
+ * times coef, scale and *loss_scale. */
+struct nn_balance {
+    double *loss;            /* NULL: not wanted */
+    double *total;           /* (layers, E) NULL: not wanted */
+    float *balance;          /* (E) NULL: not wanted */
+    const float *counts;     /* (layers, E) */
+    const float *sums;       /* (E) of all layers */
+    const float *loss_scale; /* NULL: 1 */
+    int layers, experts, chosen;
+    float scale, coef;
+};
+
+/* out[place] = weight x, where x is the row of the place's slot, and weight the slot's. */
+struct nn_spread_rows {
+    void *out;           /* (rows K, dim) */
+    const void *x;       /* (rows, dim) */
+    const float *weight; /* (rows K) NULL: 1 */
+    const int32_t *slot;
+    int rows, chosen, dim;
+    enum fsdp_dtype dtype;
+};
+/* out[row] = the sum of weight x[place] over the row's slots, in their order, + beta out. */
+struct nn_collect_rows {
+    void *out;           /* (rows, dim) */
+    const void *x;       /* (rows K, dim) */
+    const float *weight; /* (rows K) NULL: 1 */
+    const int32_t *place;
+    int rows, chosen, dim;
+    float beta;
+    enum fsdp_dtype dtype;
+};
+/* From the gradient of rows that were multiplied with their slots' weights: dweight[slot] is its
+ * product with the rows y, and then it is multiplied, too. */
+struct nn_weigh_backward {
+    void *dy;       /* (nplaces, dim) in and out */
+    const void *y;  /* (nplaces, dim) */
+    float *dweight; /* (nplaces) by slot */
+    const float *weight;
+    const int32_t *slot;
+    int nplaces, dim;
+    enum fsdp_dtype dtype;
+};
+
+/* Linear maps of experts, without biases: the places of expert e of y = x w_eᵀ, with x (rows K,
+ * nin), w_e (nout, nin), y (rows K, nout). The weights (and their gradients) of the experts lie
+ * `stride` elements apart, or where w_each says. An expert without rows has a gradient, too. */
+struct nn_grouped {
+    void *out;                 /* forward: y; backward_input: dx; backward_weight: dw of expert 0 */
+    const void *x, *w, *dy;    /* as in nn_linear; w of expert 0 */
+    const void *const *w_each; /* [E] forward: host memory that lives as the lane's work does */
+    size_t stride;
+    const int32_t *first; /* (E + 1) */
+    float *work;          /* linear_work_nelem of nplaces rows */
+    int experts, nplaces, nin, nout;
+    float beta;
+    enum fsdp_dtype dtype, w_dtype, dw_dtype;
+};
+
 /* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */
 struct nn_split_tokens {
     int32_t *inputs, *targets; /* targets may be NULL */
@@ -349,6 +464,19 @@ struct nn_ops {
     int (*logits)(struct fsdp_lane *, const struct nn_logits *, struct fsdp_err *);
     int (*dropout)(struct fsdp_lane *, const struct nn_dropout *, struct fsdp_err *);
     int (*cross_entropy)(struct fsdp_lane *, const struct nn_cross_entropy *, struct fsdp_err *);
+    int (*route_forward)(struct fsdp_lane *, const struct nn_route *, struct fsdp_err *);
+    int (*route_backward)(struct fsdp_lane *, const struct nn_route_backward *, struct fsdp_err *);
+    int (*expert_order)(struct fsdp_lane *, const struct nn_expert_order *, struct fsdp_err *);
+    int (*expert_load)(struct fsdp_lane *, const struct nn_expert_load *, struct fsdp_err *);
+    int (*balance)(struct fsdp_lane *, const struct nn_balance *, struct fsdp_err *);
+    int (*spread_rows)(struct fsdp_lane *, const struct nn_spread_rows *, struct fsdp_err *);
+    int (*collect_rows)(struct fsdp_lane *, const struct nn_collect_rows *, struct fsdp_err *);
+    int (*weigh_backward)(struct fsdp_lane *, const struct nn_weigh_backward *, struct fsdp_err *);
+    /* On CUDA these wait until the lane knows how many rows each expert has. */
+    int (*grouped_forward)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
+    int (*grouped_backward_input)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
+    int (*grouped_backward_weight)(struct fsdp_lane *, const struct nn_grouped *,
+                                   struct fsdp_err *);
     int (*split_tokens)(struct fsdp_lane *, const struct nn_split_tokens *, struct fsdp_err *);
     int (*positions)(struct fsdp_lane *, const struct nn_positions *, struct fsdp_err *);
     /* (optional) Products that were made on this lane's device so far take the algorithm that the

@@ -25,6 +25,7 @@ struct nn_product {
     enum fsdp_dtype bias_dtype;
     float beta;
     float *work;   /* nn_ops.linear_work_nelem */
+    bool passing;  /* of a size that may not come again: algorithms for it are not timed */
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
 };
 
@@ -120,6 +121,41 @@ static inline struct nn_product nn_affine_backward_weight_product(const struct n
                                .c_dtype = a->dw_dtype,
                                .beta = a->beta,
                                .work = a->work};
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+enum nn_way { NN_FORWARD, NN_TO_INPUT, NN_TO_WEIGHT };
+
+/* Expert e's linear map of its `rows` rows, from place `begin` on. */
+static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enum nn_way way, int e,
+                                                 int begin, int rows)
+{
+    const size_t at = (size_t)begin, weight = (size_t)e * a->stride;
+    void *const out[] = {nn_at(a->out, a->dtype, at * (size_t)a->nout),
+                         nn_at(a->out, a->dtype, at * (size_t)a->nin),
+                         nn_at(a->out, a->dw_dtype, weight)};
+    struct nn_linear one = {.out = out[way],
+                            .x = nn_at(a->x, a->dtype, at * (size_t)a->nin),
+                            .w = a->w_each ? a->w_each[e] : nn_at(a->w, a->w_dtype, weight),
+                            .dy = nn_at(a->dy, a->dtype, at * (size_t)a->nout),
+                            .work = a->work,
+                            .rows = rows,
+                            .nin = a->nin,
+                            .nout = a->nout,
+                            .beta = a->beta,
+                            .dtype = a->dtype,
+                            .y_dtype = a->dtype,
+                            .w_dtype = a->w_dtype,
+                            .dw_dtype = a->dw_dtype};
+    return one;
+}
+
+/* The same of no rows, where that is more than nothing: bytes of a gradient to be zeroed. */
+static inline size_t nn_grouped_zero_nbytes(const struct nn_grouped *a, enum nn_way way)
+{
+    const bool zero = way == NN_TO_WEIGHT && a->out && a->beta == 0.0f;
+    return zero ? (size_t)a->nin * (size_t)a->nout * fsdp_dtype_nbytes(a->dw_dtype) : 0;
 }
 
 #endif

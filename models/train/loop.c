@@ -36,12 +36,14 @@ int train_loop_open(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(train_words_open(&l->words, p->device, err));
     FSDP_TRY(train_norms_open(&l->norms, p, err));
     FSDP_TRY(train_noise_open(&l->noise, p, err));
+    FSDP_TRY(train_experts_open(&l->experts, p, err));
     return train_rows_open(&l->rows, p, l->oob->rank, err);
 }
 
 void train_loop_close(struct train_loop *l)
 {
     train_rows_close(&l->rows);
+    train_experts_close(&l->experts);
     train_noise_close(&l->noise);
     train_norms_close(&l->norms);
     train_words_close(&l->words);
@@ -168,6 +170,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
         row->perplexity = exp(row->loss);
     if (train_norms_due(&l->norms, row->step))
         FSDP_TRY(train_norms_take(&l->norms, row, err));
+    FSDP_TRY(train_experts_take(&l->experts, row->step - 1, row, err));
     row->grad_norm = result.grad_norm;
     row->loss_scale = result.loss_scale;
     row->skipped = result.skipped;
@@ -201,14 +204,20 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static int micro_step(struct train_loop *l, int micro, double weight, double *loss_sum,
+/* Where the sums of a step are: of the loss, and of the experts' load. */
+struct step_sums {
+    double *loss, *router;
+};
+
+static int micro_step(struct train_loop *l, int micro, double weight, struct step_sums sums,
                       struct fsdp_err *err)
 {
     const struct train_parts *p = l->parts;
-    const struct model_batch batch = train_rows_micro(&l->rows, &l->state, micro, weight);
+    struct model_batch batch = train_rows_micro(&l->rows, &l->state, micro, weight);
 
+    batch.router_sums = sums.router;
     FSDP_TRY(fsdp_micro_begin(p->fsdp, FSDP_TRAIN, micro, err));
-    FSDP_TRY(p->ops->run(p->model, p->fsdp, &batch, true, loss_sum, err));
+    FSDP_TRY(p->ops->run(p->model, p->fsdp, &batch, true, sums.loss, err));
     return fsdp_micro_end(p->fsdp, err);
 }
 
@@ -268,8 +277,10 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(finish_pending(l, err)); /* hooks are set between steps */
         FSDP_TRY(train_noise_begin(&l->noise, err));
     }
+    struct step_sums sums = {.loss = control + TRAIN_CONTROL_LOSS};
+    FSDP_TRY(train_experts_begin(&l->experts, s->step, &sums.router, err));
     for (int micro = 0; micro < l->parts->batch.accumulation; micro++)
-        FSDP_TRY(micro_step(l, micro, weight, control + TRAIN_CONTROL_LOSS, err));
+        FSDP_TRY(micro_step(l, micro, weight, sums, err));
     if (l->late)
         FSDP_TRY(finish_pending(l, err));
     FSDP_TRY(ask_ranks(l, control, err));

@@ -8,6 +8,7 @@
 
 #include "best.h"
 #include "evaluate.h"
+#include "experts.h"
 #include "noise.h"
 #include "norms.h"
 #include "rows.h"
@@ -79,6 +80,7 @@ struct train_loop {
     struct train_rates rates;
     struct train_norms norms;
     struct train_noise noise;
+    struct train_experts experts;
     struct train_pending pending;
     struct train_clock clock;
     bool late;       /* results are read one step later */

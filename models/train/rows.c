@@ -203,13 +203,25 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
     return FSDP_OK;
 }
 
+/* What part of the step's rows this micro-step has, on all ranks together. */
+static double share_of(const struct config_batch *batch, int micro)
+{
+    int64_t nrows = 0;
+
+    for (int rank = 0; rank < batch->ranks; rank++)
+        nrows += config_batch_nrows(batch, rank, micro);
+    return (double)nrows / (double)batch->rows;
+}
+
 struct model_batch train_rows_micro(const struct train_rows *r, const struct train_state *state,
                                     int micro, double weight)
 {
     const size_t place = place_of(r, state, micro);
     struct model_batch batch = train_rows_batch(r, place, r->parts->batch.micro_rows);
 
-    if (config_batch_nrows(&r->parts->batch, r->rank, micro) < batch.B)
+    batch.padding = batch.B - config_batch_nrows(&r->parts->batch, r->rank, micro);
+    batch.router_weight = share_of(&r->parts->batch, micro);
+    if (batch.padding)
         batch.labels = r->labels + place * (size_t)batch.T;
     batch.weights = r->weights ? r->weights + place * (size_t)batch.T : NULL;
     batch.loss_scale = weight > 0 ? 1 / weight : 0;

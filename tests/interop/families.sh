@@ -28,7 +28,7 @@ run() {
         mkdir -p $out
         cat >$out/run.yaml <<END
 model: {path: $family}
-data: {path: tokens.bin, format: u16, seq_len: 24}
+data: {path: tokens.bin, format: u16, seq_len: 24, shuffle: false}
 train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
 optim: {name: sgd, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
 checkpoint: {path: $out/ck}
@@ -77,7 +77,7 @@ losses() {
         mkdir -p $out
         cat >$out/run.yaml <<END
 model: {path: $family}
-data: {path: tokens.bin, format: u16, seq_len: 24}
+data: {path: tokens.bin, format: u16, seq_len: 24, shuffle: false}
 train: {steps: 10, global_batch_size: 4, micro_batch_size: 1}
 optim: {lr: 1.0e-3, betas: [0.9, 0.95], schedule: constant, weight_decay: 0, clip_grad_norm: 0}
 log: {metrics: $out/metrics.jsonl}

@@ -39,6 +39,17 @@ NN_CPU_OP(copy_blocks, nn_copy_blocks)
 NN_CPU_OP(logits, nn_logits)
 NN_CPU_OP(dropout, nn_dropout)
 NN_CPU_OP(cross_entropy, nn_cross_entropy)
+NN_CPU_OP(route_forward, nn_route)
+NN_CPU_OP(route_backward, nn_route_backward)
+NN_CPU_OP(expert_order, nn_expert_order)
+NN_CPU_OP(expert_load, nn_expert_load)
+NN_CPU_OP(balance, nn_balance)
+NN_CPU_OP(spread_rows, nn_spread_rows)
+NN_CPU_OP(collect_rows, nn_collect_rows)
+NN_CPU_OP(weigh_backward, nn_weigh_backward)
+NN_CPU_OP(grouped_forward, nn_grouped)
+NN_CPU_OP(grouped_backward_input, nn_grouped)
+NN_CPU_OP(grouped_backward_weight, nn_grouped)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
 size_t nn_cpu_linear_work_nelem(const struct nn_linear *shape);
@@ -115,6 +126,9 @@ static inline void nn_run_product(struct nn_product product)
     if (product.c)
         nn_gemm(&product);
 }
+
+/* y = x wᵀ + b + beta y, at once. */
+void nn_run_linear(const struct nn_linear *a);
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order; rows of `in` lie ld
  * elements apart. */

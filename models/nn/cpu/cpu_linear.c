@@ -14,12 +14,17 @@ static void linear_one_row(const struct nn_linear *a)
                 b ? 1 : a->beta, y, 1);
 }
 
-static void linear_forward(const struct nn_linear *a)
+void nn_run_linear(const struct nn_linear *a)
 {
     if (a->rows == 1 && !a->dtype && !a->y_dtype && !a->w_dtype)
         linear_one_row(a);
     else
         nn_run_product(nn_linear_forward_product(a));
+}
+
+static void linear_forward(const struct nn_linear *a)
+{
+    nn_run_linear(a);
 }
 
 static void linear_backward_input(const struct nn_linear *a)

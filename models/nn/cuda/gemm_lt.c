@@ -263,7 +263,7 @@ int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err 
     int rc = gemm_plan(&plan, &handle, lane, g, err);
     if (!rc) {
         plan->last = *g;
-        plan->lane = lane;
+        plan->lane = g->passing ? plan->lane : lane;
         rc = gemm_plan_run(plan, handle, lane, g, workspace, &plan->algo, err);
     }
     gemm_lt_unlock();

@@ -23,7 +23,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    /* Its last call, for timing. */
+    /* Its last call, for timing; lane NULL: it is not timed. */
     struct nn_product last;
     struct fsdp_lane *lane;
     struct gemm_plan *next; /* of all, in no order */

@@ -67,3 +67,62 @@ int nn_cuda_affine_backward_weight(struct fsdp_lane *lane, const struct nn_affin
                                     .beta = a->beta};
     return backward_weight(lane, &g, &sum, err);
 }
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+static struct nn_product product_of(const struct nn_linear *one, enum nn_way way)
+{
+    struct nn_product g = way == NN_FORWARD    ? nn_linear_forward_product(one)
+                          : way == NN_TO_INPUT ? nn_linear_backward_input_product(one)
+                                               : nn_linear_backward_weight_product(one);
+    g.passing = true;
+    return g;
+}
+
+/* One product after the other, whose sizes the host has to know. */
+static int run_experts(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                       const int32_t *first, struct fsdp_err *err)
+{
+    for (int e = 0; e < a->experts; e++) {
+        const int rows = first[e + 1] - first[e];
+        const struct nn_linear one = nn_grouped_linear(a, way, e, first[e], rows);
+        const struct nn_product g = product_of(&one, way);
+        const size_t zero = nn_grouped_zero_nbytes(a, way);
+        if (rows)
+            FSDP_TRY(gemm(lane, &g, err));
+        else if (zero)
+            FSDP_TRY(fsdp_zero(lane, one.out, zero, err));
+    }
+    return FSDP_OK;
+}
+
+static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                       struct fsdp_err *err)
+{
+    int32_t first[NN_MAX_EXPERTS + 1];
+
+    if (!a->out)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    FSDP_TRY(fsdp_copy(lane, first, a->first, ((size_t)a->experts + 1) * sizeof *first, err));
+    FSDP_TRY(fsdp_lane_sync(lane, err));
+    return run_experts(lane, a, way, first, err);
+}
+
+int nn_cuda_grouped_forward(struct fsdp_lane *lane, const struct nn_grouped *a,
+                            struct fsdp_err *err)
+{
+    return run_grouped(lane, a, NN_FORWARD, err);
+}
+
+int nn_cuda_grouped_backward_input(struct fsdp_lane *lane, const struct nn_grouped *a,
+                                   struct fsdp_err *err)
+{
+    return run_grouped(lane, a, NN_TO_INPUT, err);
+}
+
+int nn_cuda_grouped_backward_weight(struct fsdp_lane *lane, const struct nn_grouped *a,
+                                    struct fsdp_err *err)
+{
+    return run_grouped(lane, a, NN_TO_WEIGHT, err);
+}

@@ -47,6 +47,10 @@ struct metrics_row {
     int nunits;
     const char *const *unit_names;
     const double *unit_norms;
+    /* Of a mixture of experts: the load-balance loss without its factor, and how often the expert
+     * of a layer that was chosen least and most was, over the mean: the extremes of all layers. */
+    bool has_experts;
+    double router_loss, expert_load_min, expert_load_max;
     bool has_eval;
     double noise_scale;        /* 0: not known */
     double perplexity;         /* exp(loss); 0: the loss is more than the cross-entropy */

@@ -85,6 +85,16 @@ const struct metric metrics_table[] = {
         "Part of save_s in which a save that continues in the background held the training"),
     ROW("flush_s", "time/flush_s", "flush_seconds", "s", GAUGE, DOUBLE, NONZERO, flushed,
         "Duration of a copy from staging to the store that has ended at this step"),
+    ROW("router_loss", "experts/router_loss", "router_loss", "", GAUGE, DOUBLE, EXPERTS,
+        router_loss,
+        "Load-balance loss of all layers of a mixture of experts, without router_aux_loss_coef: "
+        "num_experts_per_tok where the load is even"),
+    ROW("expert_load_max", "experts/load_max", "expert_load_max_ratio", "", GAUGE, DOUBLE, EXPERTS,
+        expert_load_max,
+        "How often the expert of a layer that is chosen most was chosen in the step, over the mean: "
+        "the greatest of all layers"),
+    ROW("expert_load_min", "experts/load_min", "expert_load_min_ratio", "", GAUGE, DOUBLE, EXPERTS,
+        expert_load_min, "The same of the expert that is chosen least: the least of all layers"),
     ROW("rows_by_source", "data/rows_by_source", "rows_by_source_total", "rows", COUNTER, SOURCES,
         NONZERO, source_rows, "Rows taken so far of each of data.sources, in their order"),
     ROW("eval_loss", "eval/loss", "eval_loss", "nats", GAUGE, DOUBLE, EVAL, eval_loss,
@@ -140,6 +150,8 @@ int metric_nvalues(const struct metric *m, const struct metrics_row *row)
         return row->has_eval;
     case METRIC_EVAL_NONZERO:
         return row->has_eval && field_of(m, row, 0) > 0;
+    case METRIC_EXPERTS:
+        return row->has_experts;
     case METRIC_SLOWEST:
         return row->slowest_s > 0;
     default:

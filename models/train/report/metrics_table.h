@@ -30,6 +30,7 @@ enum metric_when {
     METRIC_EVAL,    /* row->has_eval */
     METRIC_EVAL_NONZERO,
     METRIC_SLOWEST, /* row->slowest_s > 0 */
+    METRIC_EXPERTS, /* row->has_experts */
     METRIC_OF_RUN
 };
 

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mixtures of experts: rows to their experts and back, and the experts' products. */
+#include "cpu.h"
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* out[at ..] = weight x[from ..] + beta out, over nelem elements. */
+struct weighted {
+    void *out;
+    const void *x;
+    size_t at, from, nelem;
+    float weight, beta;
+    enum fsdp_dtype dtype;
+};
+
+static void spread_row(const struct weighted *w)
+{
+    float in_room[NN_PIECE], out_room[NN_PIECE];
+
+    if (w->weight == 1.0f) {
+        memcpy(nn_at(w->out, w->dtype, w->at), nn_at(w->x, w->dtype, w->from),
+               w->nelem * fsdp_dtype_nbytes(w->dtype));
+        return;
+    }
+    for (size_t i = 0; i < w->nelem; i += NN_PIECE) {
+        const size_t n = w->nelem - i < NN_PIECE ? w->nelem - i : NN_PIECE;
+        const float *in = nn_read(w->x, w->dtype, w->from + i, n, in_room);
+        float *out = nn_piece(w->out, w->dtype, w->at + i, out_room);
+        for (size_t k = 0; k < n; k++)
+            out[k] = w->weight * in[k];
+        nn_write(w->out, w->dtype, w->at + i, n, out);
+    }
+}
+
+static void spread_places(void *arg, int worker, size_t from, size_t to)
+{
+    const struct nn_spread_rows *a = arg;
+    const size_t dim = (size_t)a->dim;
+
+    (void)worker;
+    for (size_t place = from; place < to; place++) {
+        const int32_t slot = a->slot[place];
+        const struct weighted w = {.out = a->out,
+                                   .x = a->x,
+                                   .at = place * dim,
+                                   .from = (size_t)(slot / a->chosen) * dim,
+                                   .nelem = dim,
+                                   .weight = a->weight ? a->weight[slot] : 1,
+                                   .dtype = a->dtype};
+        spread_row(&w);
+    }
+}
+
+static void spread_rows(struct nn_spread_rows *a)
+{
+    fsdp_cpu_for((size_t)a->rows * (size_t)a->chosen, 16, spread_places, a);
+}
+
+/* Elements [from, from + n) of a row, n at most NN_PIECE. */
+static void collect_piece(const struct nn_collect_rows *a, size_t row, size_t from, size_t n)
+{
+    const size_t dim = (size_t)a->dim, K = (size_t)a->chosen, at = row * dim + from;
+    float sum[NN_PIECE] = {0}, room[NN_PIECE];
+
+    if (a->beta != 0.0f) {
+        const float *old = nn_read(a->out, a->dtype, at, n, room);
+        for (size_t i = 0; i < n; i++)
+            sum[i] = a->beta * old[i];
+    }
+    for (size_t slot = row * K; slot < (row + 1) * K; slot++) {
+        const float weight = a->weight ? a->weight[slot] : 1;
+        const float *x = nn_read(a->x, a->dtype, (size_t)a->place[slot] * dim + from, n, room);
+        for (size_t i = 0; i < n; i++)
+            sum[i] += weight * x[i];
+    }
+    fsdp_cpu_convert(nn_at(a->out, a->dtype, at), a->dtype, sum, FSDP_F32, n);
+}
+
+static void collect_some(void *arg, int worker, size_t from, size_t to)
+{
+    const struct nn_collect_rows *a = arg;
+    const size_t dim = (size_t)a->dim;
+
+    (void)worker;
+    for (size_t row = from; row < to; row++)
+        for (size_t i = 0; i < dim; i += NN_PIECE)
+            collect_piece(a, row, i, dim - i < NN_PIECE ? dim - i : NN_PIECE);
+}
+
+static void collect_rows(struct nn_collect_rows *a)
+{
+    fsdp_cpu_for((size_t)a->rows, 16, collect_some, a);
+}
+
+static void weigh_place(const struct nn_weigh_backward *a, size_t place)
+{
+    const size_t dim = (size_t)a->dim;
+    const int32_t slot = a->slot[place];
+    float y_room[NN_PIECE], dy_room[NN_PIECE];
+    double sum = 0;
+
+    for (size_t i = 0; i < dim; i += NN_PIECE) {
+        const size_t n = dim - i < NN_PIECE ? dim - i : NN_PIECE, at = place * dim + i;
+        const float *y = nn_read(a->y, a->dtype, at, n, y_room);
+        float *dy = nn_change(a->dy, a->dtype, at, n, dy_room);
+        sum += nn_dot(dy, y, n);
+        for (size_t k = 0; k < n; k++)
+            dy[k] *= a->weight[slot];
+        nn_write(a->dy, a->dtype, at, n, dy);
+    }
+    a->dweight[slot] = (float)sum;
+}
+
+static void weigh_places(void *arg, int worker, size_t from, size_t to)
+{
+    (void)worker;
+    for (size_t place = from; place < to; place++)
+        weigh_place(arg, place);
+}
+
+static void weigh_backward(struct nn_weigh_backward *a)
+{
+    fsdp_cpu_for((size_t)a->nplaces, 16, weigh_places, a);
+}
+
+NN_CPU_ENQUEUE(spread_rows, nn_spread_rows)
+NN_CPU_ENQUEUE(collect_rows, nn_collect_rows)
+NN_CPU_ENQUEUE(weigh_backward, nn_weigh_backward)
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+struct grouped {
+    const struct nn_grouped *args;
+    enum nn_way way;
+};
+
+/* The experts' products side by side, or one after the other and each divided among the threads. */
+static bool side_by_side(const struct nn_grouped *a)
+{
+    const double nflops = 2.0 * a->nplaces * a->nin * a->nout / a->experts, worth = 4e6;
+    return a->experts >= fsdp_cpu_threads() && nflops < worth * fsdp_cpu_threads();
+}
+
+static size_t thread_work(const struct nn_grouped *a)
+{
+    const struct nn_linear shape = nn_grouped_linear(a, NN_FORWARD, 0, 0, a->nplaces);
+    return nn_cpu_linear_work_nelem(&shape) / (size_t)fsdp_cpu_threads();
+}
+
+static void run_expert(const struct nn_linear *one, enum nn_way way)
+{
+    switch (way) {
+    case NN_FORWARD:
+        nn_run_linear(one);
+        break;
+    case NN_TO_INPUT:
+        nn_run_product(nn_linear_backward_input_product(one));
+        break;
+    case NN_TO_WEIGHT:
+        nn_run_product(nn_linear_backward_weight_product(one));
+        break;
+    }
+}
+
+static void run_experts(void *arg, int worker, size_t from, size_t to)
+{
+    const struct grouped *g = arg;
+    const struct nn_grouped *a = g->args;
+    const size_t own = a->work && side_by_side(a) ? (size_t)worker * thread_work(a) : 0;
+
+    for (size_t e = from; e < to; e++) {
+        const int begin = a->first[e], rows = a->first[e + 1] - begin;
+        struct nn_linear one = nn_grouped_linear(a, g->way, (int)e, begin, rows);
+        one.work = a->work ? a->work + own : NULL;
+        if (rows)
+            run_expert(&one, g->way);
+        else if (nn_grouped_zero_nbytes(a, g->way))
+            memset(one.out, 0, nn_grouped_zero_nbytes(a, g->way));
+    }
+}
+
+static void run_grouped(const struct nn_grouped *a, enum nn_way way)
+{
+    struct grouped g = {a, way};
+
+    if (side_by_side(a))
+        fsdp_cpu_for((size_t)a->experts, 1, run_experts, &g);
+    else
+        run_experts(&g, 0, 0, (size_t)a->experts);
+}
+
+static void grouped_forward(const struct nn_grouped *a)
+{
+    run_grouped(a, NN_FORWARD);
+}
+
+static void grouped_backward_input(const struct nn_grouped *a)
+{
+    run_grouped(a, NN_TO_INPUT);
+}
+
+static void grouped_backward_weight(const struct nn_grouped *a)
+{
+    if (a->out)
+        run_grouped(a, NN_TO_WEIGHT);
+}
+
+NN_CPU_ENQUEUE(grouped_forward, nn_grouped)
+NN_CPU_ENQUEUE(grouped_backward_input, nn_grouped)
+NN_CPU_ENQUEUE(grouped_backward_weight, nn_grouped)
