@@ -10,8 +10,8 @@ check RUN FAMILY...  prints a TAP line for each check of each family, where FAMI
   sgd/               the model after a step of SGD with learning rate RATE: its gradients are those of torch, within
                      1e-5 of each tensor's; transformers loads it without missing or unexpected keys, and names, shapes
                      and types are those that save_pretrained wrote
-  metrics.jsonl      losses of ten steps of AdamW: those of torch, within 2e-6 (RUN bf16: within 5e-3; RUN packed: of
-                     each document alone)
+  metrics.jsonl      losses of ten steps of AdamW, with the load-balance loss of experts: those of torch, within 2e-6
+                     (RUN bf16: within 5e-3, of mixtures of experts 4e-2; RUN packed: of each document alone)
 """
 import json
 import os
@@ -146,12 +146,9 @@ def losses_of_run(model, run):
     """The two losses of a step: experts are balanced among the rows that all ranks have at a time."""
     if run == "packed":
         return packed_losses(model)
-    batches = {"one": [[0], [1], [2], [3]], "three": [[0, 1, 2], [3]], "hybrid": [[0, 1, 2, 3]]}
-    loss = router = 0
-    for batch in batches.get(run, [[0, 1], [2, 3]]):
-        one = losses_of(model, rows()[batch])
-        loss, router = loss + one[0] * len(batch) / ROWS, router + one[1] * len(batch) / ROWS
-    return loss, router
+    batches = rows().split(1 if run == "one" else ROWS)
+    losses = [losses_of(model, batch)[:2] for batch in batches]
+    return [sum(each) / len(batches) for each in zip(*losses)]
 
 
 def whole_loss(model, losses):
@@ -215,22 +212,21 @@ def check_folder(family, folder):
 
 
 def packed_losses(model):
-    """The mean over the tokens of all documents, each of which runs alone; two rows are balanced at a time."""
+    """The mean over the tokens of all documents, each of which runs alone."""
     all = [losses_of(model, ids[None]) for ids in documents()]
     lengths = [len(ids) - 1 for ids in documents()]
     loss = sum(one[0] * n for one, n in zip(all, lengths)) / sum(lengths)
     if not all[0][2]:
         return loss, 0
     balance = sys.modules[type(model).__module__].load_balancing_loss_func
-    router = 0
-    for part in all[:3], all[3:]:
-        logits = tuple(torch.cat(layer) for layer in zip(*(one[2] for one in part)))
-        router = router + balance(logits, model.num_experts, model.num_experts_per_tok) / 2
-    return loss, router
+    logits = tuple(torch.cat(layer) for layer in zip(*(one[2] for one in all)))
+    return loss, balance(logits, model.num_experts, model.num_experts_per_tok)
 
 
 def check_losses(family, path):
-    bound = 5e-3 if ".bf16/" in path else 2e-6
+    bound = 2e-6
+    if ".bf16/" in path:  # a router whose logits are rounded chooses another expert now and then
+        bound = 4e-2 if is_mixture(family) else 5e-3
     model = load(family, torch.float64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
     want = []

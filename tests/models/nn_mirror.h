@@ -320,6 +320,104 @@ MIRROR(cross_entropy, nn_cross_entropy, {
     MIRROR_IN(loss_scale, 1, FSDP_F32);
     MIRROR_IN(weights, (size_t)a.rows, FSDP_F32);
 })
+#define MIRROR_INTS(field, nelem, back)                                                            \
+    a.field = mirror_up(a.field, (nelem) * sizeof(int32_t), back)
+
+MIRROR(route_forward, nn_route, {
+    MIRROR_IN(logits, area(a.rows, a.experts), a.dtype);
+    MIRROR_OUT(probs, area(a.rows, a.experts), FSDP_F32);
+    MIRROR_OUT(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_INTS(expert, area(a.rows, a.chosen), true);
+})
+MIRROR(route_backward, nn_route_backward, {
+    MIRROR_OUT(dlogits, area(a.rows, a.experts), a.dtype);
+    MIRROR_IN(dweight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_IN(balance, (size_t)a.experts, FSDP_F32);
+    MIRROR_IN(probs, area(a.rows, a.experts), FSDP_F32);
+    MIRROR_IN(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_INTS(expert, area(a.rows, a.chosen), false);
+})
+MIRROR(expert_order, nn_expert_order, {
+    MIRROR_INTS(first, (size_t)a.experts + 1, true);
+    MIRROR_INTS(slot, area(a.rows, a.chosen), true);
+    MIRROR_INTS(place, area(a.rows, a.chosen), true);
+    MIRROR_INTS(expert, area(a.rows, a.chosen), false);
+})
+MIRROR(expert_load, nn_expert_load, {
+    MIRROR_OUT(counts, (size_t)a.experts, FSDP_F32);
+    MIRROR_OUT(sums, (size_t)a.experts, FSDP_F32);
+    MIRROR_IN(probs, area(a.rows, a.experts), FSDP_F32);
+    MIRROR_INTS(expert, area(a.rows, a.chosen), false);
+})
+MIRROR(balance, nn_balance, {
+    a.loss = mirror_up(a.loss, sizeof(double), true);
+    a.total = mirror_up(a.total, area(a.layers, a.experts) * sizeof(double), true);
+    MIRROR_OUT(balance, (size_t)a.experts, FSDP_F32);
+    MIRROR_IN(counts, area(a.layers, a.experts), FSDP_F32);
+    MIRROR_IN(sums, (size_t)a.experts, FSDP_F32);
+    MIRROR_IN(loss_scale, 1, FSDP_F32);
+})
+MIRROR(spread_rows, nn_spread_rows, {
+    MIRROR_OUT(out, area(a.rows * a.chosen, a.dim), a.dtype);
+    MIRROR_IN(x, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_INTS(slot, area(a.rows, a.chosen), false);
+})
+MIRROR(collect_rows, nn_collect_rows, {
+    MIRROR_OUT(out, area(a.rows, a.dim), a.dtype);
+    MIRROR_IN(x, area(a.rows * a.chosen, a.dim), a.dtype);
+    MIRROR_IN(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_INTS(place, area(a.rows, a.chosen), false);
+})
+MIRROR(weigh_backward, nn_weigh_backward, {
+    MIRROR_OUT(dy, area(a.nplaces, a.dim), a.dtype);
+    MIRROR_IN(y, area(a.nplaces, a.dim), a.dtype);
+    MIRROR_OUT(dweight, (size_t)a.nplaces, FSDP_F32);
+    MIRROR_IN(weight, (size_t)a.nplaces, FSDP_F32);
+    MIRROR_INTS(slot, (size_t)a.nplaces, false);
+})
+
+/* Of all matrices and what lies between them; of a list, each matrix. */
+static inline size_t mirror_experts(struct nn_grouped *p)
+{
+    static const void *each[NN_MAX_EXPERTS];
+    const size_t matrix = area(p->nin, p->nout);
+    struct nn_grouped a = *p;
+    const struct nn_linear shape = {.rows = a.nplaces,
+                                    .nin = a.nin,
+                                    .nout = a.nout,
+                                    .dtype = a.dtype,
+                                    .y_dtype = a.dtype,
+                                    .w_dtype = a.w_dtype,
+                                    .dw_dtype = a.dw_dtype};
+    const size_t all = (size_t)(a.experts - 1) * a.stride + matrix;
+
+    MIRROR_OUT(work, mirror.ops->linear_work_nelem(&shape), FSDP_F32);
+    MIRROR_IN(w, all, a.w_dtype);
+    for (int e = 0; e < a.experts && a.w_each; e++)
+        each[e] = mirror_up(a.w_each[e], mirror_nbytes(matrix, a.w_dtype), false);
+    a.w_each = a.w_each ? each : NULL;
+    MIRROR_INTS(first, (size_t)a.experts + 1, false);
+    *p = a;
+    return all;
+}
+
+MIRROR(grouped_forward, nn_grouped, {
+    mirror_experts(&a);
+    MIRROR_IN(x, area(a.nplaces, a.nin), a.dtype);
+    MIRROR_OUT(out, area(a.nplaces, a.nout), a.dtype);
+})
+MIRROR(grouped_backward_input, nn_grouped, {
+    mirror_experts(&a);
+    MIRROR_IN(dy, area(a.nplaces, a.nout), a.dtype);
+    MIRROR_OUT(out, area(a.nplaces, a.nin), a.dtype);
+})
+MIRROR(grouped_backward_weight, nn_grouped, {
+    const size_t all = mirror_experts(&a);
+    MIRROR_IN(dy, area(a.nplaces, a.nout), a.dtype);
+    MIRROR_IN(x, area(a.nplaces, a.nin), a.dtype);
+    MIRROR_OUT(out, all, a.dw_dtype);
+})
 MIRROR(split_tokens, nn_split_tokens,
        { /* the tokens are host memory */
          a.inputs = mirror_up(a.inputs, area(a.B, a.T) * sizeof(int32_t), true);
@@ -370,6 +468,17 @@ static const struct nn_ops mirror_ops = {
     .logits = mirror_logits,
     .dropout = mirror_dropout,
     .cross_entropy = mirror_cross_entropy,
+    .route_forward = mirror_route_forward,
+    .route_backward = mirror_route_backward,
+    .expert_order = mirror_expert_order,
+    .expert_load = mirror_expert_load,
+    .balance = mirror_balance,
+    .spread_rows = mirror_spread_rows,
+    .collect_rows = mirror_collect_rows,
+    .weigh_backward = mirror_weigh_backward,
+    .grouped_forward = mirror_grouped_forward,
+    .grouped_backward_input = mirror_grouped_backward_input,
+    .grouped_backward_weight = mirror_grouped_backward_weight,
     .split_tokens = mirror_split_tokens,
     .positions = mirror_positions,
 };

@@ -5,6 +5,7 @@
 #define SUITE_NN_H
 
 #include "suite_elementwise.h"
+#include "suite_experts.h"
 #include "suite_logits.h"
 
 /* out = beta * (what was there) + sum over k of a[i][k] b[k][j], all three given by strides. */
@@ -487,6 +488,7 @@ static void run_operators(void)
     test_large();
     run_elementwise();
     run_logits();
+    run_experts();
 }
 
 #endif
