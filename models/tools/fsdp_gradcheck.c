@@ -246,6 +246,9 @@ static int report_params(const struct session *s, double tolerance)
     }
     printf("%s: %d parameters, %d over %g\n", s->ops->family(s->model), nparams, nfailed,
            tolerance);
+    if (nfailed && s->ops->router(s->model).nexperts)
+        printf("A finite step may change which experts are chosen, and differ then: try other "
+               "seeds.\n");
     return nfailed;
 }
 

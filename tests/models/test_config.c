@@ -108,6 +108,21 @@ static const struct bad {
      "attn_logit_softcapping is not known for model_type llama"},
     {NULL, NULL, "\"layer_scale\": 2", FSDP_EUNSUPPORTED, "layer_scale is not known"},
     {"model_type", "\"deepseek_v3\"", NULL, FSDP_EUNSUPPORTED, "multi-head latent attention"},
+    {"model_type", "\"gpt_oss\"", NULL, FSDP_EUNSUPPORTED, "experts with biases"},
+    {"model_type", "\"mixtral\"", "\"num_local_experts\": 0", FSDP_EINVAL,
+     "num_local_experts is 0, allowed are 1 to 1024"},
+    {"model_type", "\"mixtral\"", "\"num_local_experts\": 3, \"num_experts_per_tok\": 4",
+     FSDP_EINVAL, "num_experts_per_tok is 4, allowed are 1 to 3"},
+    {"model_type", "\"mixtral\"", "\"router_jitter_noise\": 0.1", FSDP_EUNSUPPORTED,
+     "noise in routing is not supported"},
+    {"model_type", "\"mixtral\"", "\"router_temperature\": 2", FSDP_EUNSUPPORTED,
+     "router_temperature is not known for model_type mixtral"},
+    {"model_type", "\"qwen3_moe\"", NULL, FSDP_EINVAL, "moe_intermediate_size is missing"},
+    {"model_type", "\"qwen3_moe\"", "\"moe_intermediate_size\": 8, \"decoder_sparse_step\": 2",
+     FSDP_EUNSUPPORTED, "experts in every layer"},
+    {"model_type", "\"qwen3_moe\"", "\"moe_intermediate_size\": 8, \"mlp_only_layers\": [1]",
+     FSDP_EUNSUPPORTED, "experts in every layer"},
+    {"model_type", "\"olmoe\"", "\"clip_qkv\": 8.0", FSDP_EUNSUPPORTED, "clip_qkv is not known"},
     {"model_type", "\"fancy\"", NULL, FSDP_EUNSUPPORTED,
      "(known: gemma, gemma2, gemma3_text, gpt2"},
 };
@@ -556,7 +571,75 @@ static const struct published {
      " \"attention_bias\": false, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null,"
      " \"rope_theta\": 500000, \"tie_word_embeddings\": false}",
      0, 4, false},
+    {"Mixtral 8x7B",
+     "{\"model_type\": \"mixtral\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"num_experts_per_tok\": 2, \"num_local_experts\": 8, \"output_router_logits\": false,"
+     " \"rms_norm_eps\": 1e-05, \"rope_theta\": 1e6, \"router_aux_loss_coef\": 0.02,"
+     " \"sliding_window\": null, \"tie_word_embeddings\": false}",
+     0, 4, false},
+    {"Qwen3 30B-A3B",
+     "{\"model_type\": \"qwen3_moe\", " SIZES
+     "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"decoder_sparse_step\": 1, \"head_dim\": 128,"
+     " \"max_window_layers\": 48, \"mlp_only_layers\": [], \"moe_intermediate_size\": 768,"
+     " \"norm_topk_prob\": true, \"num_experts\": 128, \"num_experts_per_tok\": 8,"
+     " \"output_router_logits\": false, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null,"
+     " \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001, \"sliding_window\": null,"
+     " \"tie_word_embeddings\": false, \"use_sliding_window\": false}",
+     0, 4, false},
+    {"OLMoE 1B-7B",
+     "{\"model_type\": \"olmoe\", " SIZES "\"num_key_value_heads\": 4, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"clip_qkv\": null, \"norm_topk_prob\": false,"
+     " \"num_experts\": 64, \"num_experts_per_tok\": 8, \"output_router_logits\": false,"
+     " \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, \"rope_theta\": 10000.0,"
+     " \"router_aux_loss_coef\": 0.01, \"tie_word_embeddings\": false}",
+     0, 4, false},
+    {"Granite 3 1B-A400M",
+     "{\"model_type\": \"granitemoe\", " SIZES
+     "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": false, \"attention_multiplier\": 0.015625, \"embedding_multiplier\": "
+     "12.0,"
+     " \"logits_scaling\": 6.0, \"num_experts_per_tok\": 8, \"num_local_experts\": 32,"
+     " \"output_router_logits\": false, \"residual_multiplier\": 0.22, \"rms_norm_eps\": 1e-06,"
+     " \"rope_scaling\": null, \"rope_theta\": 10000, \"router_aux_loss_coef\": 0.0,"
+     " \"tie_word_embeddings\": true}",
+     0, 4, true},
 };
+
+/* What a mixture is, and what its token goes through. */
+static void test_mixture(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct model *m;
+
+    write_config("model_type", "\"mixtral\"",
+                 "\"num_local_experts\": 5, \"router_aux_loss_coef\": 0.5");
+    if (!ok(open_config(&m, &err) == FSDP_OK, "a mixture is read %s", err.text))
+        return;
+    struct model_router router = model_decoder_ops.router(m);
+    ok(router.nlayers == 2 && router.nexperts == 5 && router.chosen == 2 &&
+           router.aux_loss_coef == 0 && model_router_nelem(&router) == 11,
+       "its router; without output_router_logits the load-balance loss is not trained");
+    ok(m->traits.normalized_routing && m->traits.expert_ffn == 176 && !m->traits.ffn,
+       "its experts, and no MLP");
+    const char *const *classes = model_decoder_ops.wrap_classes(m);
+    ok(!strcmp(classes[0], "MixtralDecoderLayer") && !classes[1],
+       "small experts are no units of their own");
+    /* 6 * (2 * (2*64*64 + 2*64*32 + 5*64 + 2 * 3*64*176 + 11*64) + 64*256) */
+    ok(model_decoder_ops.flops_per_token(m, 10) == 6.0 * (2 * (12288 + 320 + 67584 + 704) + 16384),
+       "operations per token: of the experts that are chosen");
+    model_decoder_ops.destroy(m);
+    write_config("model_type", "\"mixtral\"",
+                 "\"num_local_experts\": 64, \"router_aux_loss_coef\": 0.5,"
+                 " \"output_router_logits\": true");
+    if (!ok(open_config(&m, &err) == FSDP_OK, "a larger one is read %s", err.text))
+        return;
+    classes = model_decoder_ops.wrap_classes(m);
+    ok(!strcmp(classes[0], "MixtralSparseMoeBlock") && !strcmp(classes[1], "MixtralDecoderLayer") &&
+           !classes[2] && model_decoder_ops.router(m).aux_loss_coef == 0.5,
+       "large experts are units, and the loss is trained where it is asked for");
+    model_decoder_ops.destroy(m);
+}
 
 static void test_published(void)
 {
@@ -598,6 +681,7 @@ int main(void)
     test_gpt2_values();
     test_gpt2_bad();
     test_published();
+    test_mixture();
     unlink(path);
     return tap_done();
 }
