@@ -76,7 +76,7 @@ static int wide_row(struct data_mixture *data, uint64_t row, int T, int32_t *inp
 {
     int32_t tokens[FUZZ_MAX_SEQ + 1];
     const bool labels = data_mixture_has_labels(data);
-    const struct data_row out = {tokens, labels ? targets : NULL, labels ? starts : NULL};
+    const struct data_row out = {tokens, labels ? targets : NULL, labels ? starts : NULL, NULL};
 
     FSDP_TRY(data_mixture_row(data, row, &out, err));
     for (int t = 0; t < T; t++) {
@@ -209,7 +209,8 @@ static int open_run(struct run *run, struct train_parts *p, struct fsdp_oob *oob
 static int train(struct run *run, struct train_parts *p, struct train_loop *l, struct fsdp_oob *oob,
                  struct fsdp_err *err)
 {
-    const struct sink_run seen = {.config = p->config, .attempt = 1, .ranks = oob->size, .nodes = 1};
+    const struct sink_run seen = {
+        .config = p->config, .attempt = 1, .ranks = oob->size, .nodes = 1};
 
     FSDP_TRY(fsdp_init_params(p->fsdp, err));
     if (run->wide && !run->many)

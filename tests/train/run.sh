@@ -28,7 +28,7 @@ ok "$(holds log 'HYBRID_SHARD, 2 x 2'; echo $?)" "the mesh is shown"
 ok "$(holds log 'memory of rank 0, planned'; echo $?)" "the memory plan is shown"
 ok "$(holds log 'step 8/8'; echo $?)" "steps are shown as lines"
 ok "$([ "$(wc -l <whole.jsonl)" = 8 ]; echo $?)" "a line of metrics for each step"
-keys='^\{"step": 8, "loss": [0-9.]+, "perplexity": [0-9.]+, "grad_norm": [0-9.]+, "lr": 0.003, "tokens": 3072, "examples": 96, '
+keys='^\{"step": 8, "loss": [0-9.]+, "grad_norm": [0-9.]+, "perplexity": [0-9.]+, "lr": 0.003, "tokens": 3072, "examples": 96, '
 keys+='"tokens_per_s": [0-9.]+, "tflops": [0-9.e-]+, "step_s": [0-9.e-]+, "data_s": [0-9.e-]+, "exposed_comm_s": [0-9.e-]+, '
 keys+='("eval_s": [0-9.e-]+, )?"time": [0-9.e-]+, "wall": [0-9]+[.][0-9]{3}, "attempt": 1, "ranks": 4, "memory_bytes": [0-9.e+]+, '
 keys+='("slowest_rank": [0-3], "slowest_s": [0-9.e-]+, )?"eval_loss": [0-9.]+, "eval_nats_per_byte": [0-9.]+, "eval_bits_per_byte": [0-9.]+, "eval_perplexity": [0-9.]+\}$'
