@@ -4,7 +4,7 @@
 #
 #   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
 #                                             jinja2, tiktoken, sentencepiece, mistral-common,
-#                                             lion-pytorch, schedulefree
+#                                             lion-pytorch, schedulefree; TRL, which tests can do without
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
@@ -19,7 +19,7 @@ torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
     imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common, lion_pytorch, schedulefree'
     packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate lion-pytorch
-        schedulefree)
+        schedulefree trl)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)

@@ -288,6 +288,27 @@ static int check_log(const struct config *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* What DPO needs, and what its loss has no place for. */
+static int check_dpo(const struct config *c, struct fsdp_err *err)
+{
+    const char *value = c->data.format != DATA_JSONL              ? "data.format"
+                        : c->nsources                             ? "data.sources"
+                        : c->data.weight_key[0]                   ? "data.weight_key"
+                        : c->data.pack == CONFIG_PACK_DOCUMENTS   ? "data.pack"
+                        : c->model.init != CONFIG_INIT_PRETRAINED ? "model.init"
+                        : c->model.dropout > 0                    ? "model.dropout"
+                        : c->train.label_smoothing > 0            ? "train.label_smoothing"
+                        : c->train.z_loss > 0                     ? "train.z_loss"
+                                                                  : NULL;
+
+    if (c->train.objective != CONFIG_DPO || !value)
+        return FSDP_OK;
+    return config_refuse(c, value, err,
+                         "does not fit train.objective dpo, which takes pairs of one source "
+                         "(data.format jsonl, data.path), begins with the weights of model.path, "
+                         "and has a loss of its own without dropout");
+}
+
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
     if (c->fsdp.checkpoint_modules.nelem && c->fsdp.activation_checkpointing == FSDP_AC_NONE)
@@ -300,6 +321,7 @@ static int check_rest(const struct config *c, struct fsdp_err *err)
             c, "fsdp.wrap_modules", err,
             "names no module for fsdp.wrap_policy list; policy none makes one unit "
             "of the whole model");
+    FSDP_TRY(check_dpo(c, err));
     if (c->train.early_stop > 0 && !c->train.eval_interval)
         return config_refuse(c, "train.early_stop", err,
                              "needs evaluations; set train.eval_interval and data.eval_path");

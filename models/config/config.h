@@ -23,6 +23,8 @@ enum config_pack { CONFIG_PACK_AUTO, CONFIG_PACK_NONE, CONFIG_PACK_DOCUMENTS };
 enum { CONFIG_DOCUMENT_END_AUTO = -1 };
 enum config_bad_line { CONFIG_BAD_LINE_STOP, CONFIG_BAD_LINE_SKIP };
 enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
+#define CONFIG_OBJECTIVES "next_token|dpo"
+enum config_objective { CONFIG_NEXT_TOKEN, CONFIG_DPO };
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
@@ -67,6 +69,8 @@ struct config {
         int64_t late_results;                        /* -1 auto, 0, 1 */
         double epochs;                               /* 0: steps are given */
         double label_smoothing, z_loss;
+        int objective; /* enum config_objective */
+        double dpo_beta, dpo_label_smoothing;
         int64_t early_stop; /* 0: never */
         double early_stop_delta;
         double peak_tflops; /* 0: auto */

@@ -18,6 +18,8 @@ static const struct {
     {"data.weight_key", "data.format", "jsonl"},
     {"data.too_long", "data.format", "jsonl"},
     {"data.eval_rows", "data.eval_path", NULL},
+    {"train.dpo_beta", "train.objective", "dpo"},
+    {"train.dpo_label_smoothing", "train.objective", "dpo"},
     {"train.eval_interval", "data.eval_path", NULL},
     {"optim.betas", "optim.name", "adamw|adamw8bit|adam|lion|schedulefree"},
     {"optim.eps", "optim.name", "adamw|adamw8bit|adam|schedulefree"},

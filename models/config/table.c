@@ -88,6 +88,13 @@ const struct fsdp_tunable config_table[] = {
     ROW(train, micro_batch_size, INT, "auto", "auto=0|1..2147483647",
         "Rows a rank computes at once; the rest is accumulated; auto: up to 8192 tokens"),
     ROW(train, seed, INT, "0", "0..", "Seed of the order of the data, and of dropout"),
+    ROW(train, objective, CHOICE, "next_token", CONFIG_OBJECTIVES,
+        "next_token: predict the next token; dpo: prefer the chosen answers of pairs to the rejected "
+        "ones, with the weights of model.path as the frozen reference"),
+    ROW(train, dpo_beta, FLOAT, "0.1", "0<..",
+        "How strongly DPO holds the model to the reference"),
+    ROW(train, dpo_label_smoothing, FLOAT, "0", "0..0.5",
+        "Share of the pairs whose answers DPO takes to be the wrong way round"),
     ROW(train, label_smoothing, FLOAT, "0", "0..<1",
         "Share of each target that is spread over all tokens, in training"),
     ROW(train, z_loss, FLOAT, "0", "0..",

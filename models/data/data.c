@@ -146,7 +146,7 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
         return fsdp_err_set(err, FSDP_EINVAL, "data: no %s given",
                             opts->npaths < 1 ? "path" : "row length");
     const bool has_text = opts->format == DATA_TEXT || opts->format == DATA_JSONL;
-    if (has_text && opts->text && opts->text->tokenizer && !opts->weight_key)
+    if (has_text && opts->text && opts->text->tokenizer && !opts->weight_key && !opts->pairs)
         return fsdp_err_set(err, FSDP_EINVAL, "data: text was not made token files");
     if (opts->format == DATA_TEXT && opts->text && opts->text->refusal)
         return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", opts->text->refusal),
@@ -180,6 +180,8 @@ int data_open(struct data **out, const struct data_opts *opts, struct fsdp_err *
         data_close(data);
         return rc;
     }
+    if (opts->pairs)
+        data->all_rows /= 2;
     bool fewer = !opts->shuffle && opts->max_rows && opts->max_rows < data->all_rows;
     data->nrows = fewer ? opts->max_rows : data->all_rows;
     *out = data;
@@ -255,6 +257,8 @@ uint64_t data_hash(const struct data *data)
         hash = fsdp_hash(hash, &data->opts.too_long, sizeof data->opts.too_long);
     if (data->documents && data->opts.text_key && strcmp(data->opts.text_key, "text") != 0)
         hash = fsdp_hash(hash, data->opts.text_key, strlen(data->opts.text_key));
+    if (data->opts.pairs)
+        hash = fsdp_hash(hash, "pairs", 5);
     if (data_has_weights(data))
         hash = fsdp_hash(hash, data->opts.weight_key, strlen(data->opts.weight_key));
     if (data->opts.tokens_of) {
@@ -290,11 +294,29 @@ static uint64_t row_stride(const struct data *data)
     return (uint64_t)data->opts.seq_len + (data->opts.layout == DATA_ROWS);
 }
 
+uint64_t data_row_id(const struct data *data, uint64_t row)
+{
+    return row_index(data, row);
+}
+
+static int read_pair(struct data *data, uint64_t index, const struct data_row *out,
+                     struct fsdp_err *err)
+{
+    const int T = data->opts.seq_len;
+    const struct data_row second = {out->tokens + T + 1, out->labels + T, out->starts + T,
+                                    out->weights ? out->weights + T : NULL};
+
+    FSDP_TRY(data_documents_row(data->documents, &data->files, 2 * index, T, out, err));
+    return data_documents_row(data->documents, &data->files, 2 * index + 1, T, &second, err);
+}
+
 int data_row(struct data *data, uint64_t row, const struct data_row *out, struct fsdp_err *err)
 {
     const struct data_opts *opts = &data->opts;
     const uint64_t index = row_index(data, row), first = index * row_stride(data);
 
+    if (opts->pairs)
+        return read_pair(data, index, out, err);
     if (data->documents)
         return data_documents_row(data->documents, &data->files, index, opts->seq_len, out, err);
     FSDP_TRY(data_files_read(&data->files, first, (size_t)opts->seq_len + 1, out->tokens,

@@ -63,6 +63,9 @@ struct data_opts {
     int nends, ends[DATA_MAX_ENDS];
     /* Of jsonl. */
     const char *text_key; /* the field that holds a text, until data_close; NULL: "text" */
+    /* Lines of jsonl are pairs, and a row is the two of one: tokens (2, seq_len + 1), labels and
+     * starts (2, seq_len), first the chosen one. too_long must not split or drop. */
+    bool pairs;
     /* The field that holds a document's weight, until data_close; NULL: none. Its lines are then
      * tokenized at each read. */
     const char *weight_key;
@@ -100,6 +103,8 @@ uint64_t data_hash(const struct data *data);
 
 /* Do rows have labels and documents of their own? */
 bool data_has_labels(const struct data *data);
+/* Which of the rows of a pass a row is: 0 to data_nrows - 1, the same in every pass. */
+uint64_t data_row_id(const struct data *data, uint64_t row);
 /* Have its documents weights? */
 bool data_has_weights(const struct data *data);
 /* Documents and tokens of rows of whole documents, and how many are longer than a row; 0 otherwise.

@@ -44,6 +44,7 @@ struct data_documents {
     bool *learned; /* [seq_len] of token files, else NULL */
     int seq_len, vocab_size;
     enum data_too_long too_long;
+    bool pairs;                    /* documents 2i and 2i + 1 are of one line */
     bool of_lines, skip_bad_lines; /* of_lines: else of token files */
     struct data_bad bad;
     struct data_crossed crossed;
@@ -67,8 +68,9 @@ static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, 
     else if (d->too_long == DATA_REFUSE)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s: a document of %zu tokens, and a row has %zu (data.seq_len + "
-                            "1); data.too_long can split, truncate or drop it",
-                            where, ntokens, most);
+                            "1); data.too_long can %struncate%s it",
+                            where, ntokens, most, d->pairs ? "" : "split, ",
+                            d->pairs ? "" : " or drop");
     return FSDP_OK;
 }
 
@@ -147,6 +149,28 @@ static int add_line(struct data_documents *d, const char *text, size_t nbytes, u
     return put_document(d, (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens}, err);
 }
 
+/* Both documents of a line, or none of them. */
+static int add_pair(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
+                    struct fsdp_err *err)
+{
+    const uint64_t had = d->ndocuments;
+    bool is_bad = false;
+
+    for (int k = 0; k < 2 && !is_bad; k++) {
+        d->line.takes_rejected = k;
+        FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
+    }
+    for (int k = 0; k < 2 && !is_bad; k++) {
+        d->line.takes_rejected = k;
+        FSDP_TRY(add_line(d, text, nbytes, first, err));
+        if (d->ndocuments == had + (uint64_t)k)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "%s:%" PRIu64 ":1: prompt and %s are less than two tokens together",
+                                d->line.path, d->line.number, k ? "rejected" : "chosen");
+    }
+    return FSDP_OK;
+}
+
 static bool is_blank(const char *text, size_t nbytes)
 {
     for (size_t i = 0; i < nbytes; i++)
@@ -181,7 +205,7 @@ static int add_lines(struct data_documents *d, struct data_files *files, int i,
         const size_t here = clip(file, at, nbytes);
         d->line.number++;
         if (!is_blank(text, here))
-            rc = add_line(d, text, here, file->first + at, err);
+            rc = (d->pairs ? add_pair : add_line)(d, text, here, file->first + at, err);
         at += (uint64_t)nbytes;
         errno = 0;
     }
@@ -288,6 +312,7 @@ int data_documents_open(struct data_documents **out, const struct data_opts *opt
     d->line.weight_key = opts->weight_key;
     d->seq_len = opts->seq_len;
     d->vocab_size = opts->vocab_size;
+    d->pairs = d->line.is_pair = opts->pairs;
     d->of_lines = opts->format == DATA_JSONL;
     d->too_long = opts->too_long;
     d->skip_bad_lines = opts->skip_bad_lines;
@@ -353,6 +378,7 @@ static int read_document(struct data_documents *d, struct data_files *files,
 {
     d->line.path = data_files_path(files, document->first);
     d->line.number = 0;
+    d->line.takes_rejected = d->pairs && (document - d->documents) % 2;
     FSDP_TRY(data_files_bytes(files, document->first, document->nbytes, d->text, err));
     int rc = data_line_parse(&d->line, d->text, document->nbytes, NULL);
     const bool cut = d->too_long == DATA_TRUNCATE && d->line.ntokens > document->ntokens &&

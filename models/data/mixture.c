@@ -127,6 +127,11 @@ bool data_mixture_has_labels(const struct data_mixture *m)
     return false;
 }
 
+uint64_t data_mixture_row_id(const struct data_mixture *m, uint64_t row)
+{
+    return data_row_id(m->sources[0], row);
+}
+
 bool data_mixture_has_weights(const struct data_mixture *m)
 {
     for (int i = 0; i < m->nsources; i++)

@@ -33,6 +33,8 @@ void data_mixture_warn(struct data_mixture *mixture);
 uint64_t data_mixture_nrows(const struct data_mixture *mixture);
 uint64_t data_mixture_hash(const struct data_mixture *mixture);
 bool data_mixture_has_labels(const struct data_mixture *mixture);
+/* data_row_id of the only source. */
+uint64_t data_mixture_row_id(const struct data_mixture *mixture, uint64_t row);
 bool data_mixture_has_weights(const struct data_mixture *mixture);
 /* labels and starts may be NULL where data_mixture_has_labels is false, and are filled if not. */
 int data_mixture_row(struct data_mixture *mixture, uint64_t row, const struct data_row *out,

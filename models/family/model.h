@@ -31,6 +31,9 @@ struct model_batch {
      * positions' losses, of any sign; NULL: 1. Zeros: the cross-entropy alone. */
     const float *weights;
     double label_smoothing, z_loss;
+    /* Of a pass without training: (B) on the device, where each row's loss is added instead of to
+     * the sum; NULL: it is not wanted. */
+    double *row_losses;
     /* Dropout as config.json says, or none. What is dropped is decided by the seed and the number
      * of a row in the whole run, which is first_row for the first and counts on. */
     bool dropout;

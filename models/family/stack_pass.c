@@ -341,9 +341,10 @@ static int head_logits(const struct pass *p, const struct fsdp_view *view,
 static int head_loss(const struct pass *p, const struct fsdp_view *view,
                      const struct stack_head_mem *mem, int first, int rows, struct fsdp_err *err)
 {
+    double *by_row = p->batch->row_losses;
     struct nn_cross_entropy loss = {.logits = mem->logits,
                                     .targets = p->mem.targets + first,
-                                    .loss_sum = p->loss_sum,
+                                    .loss_sum = by_row ? by_row + first / p->batch->T : p->loss_sum,
                                     .rows = rows,
                                     .vocab = p->m->traits.vocab,
                                     .ld = mem->ld,
@@ -369,8 +370,11 @@ static int head_forward(struct pass *p, struct fsdp_err *err)
 
     FSDP_TRY(fsdp_module_enter(p->f, m->head, FSDP_FORWARD, &view, err));
     stack_head_layout(&mem, m, nrows, view.work);
-    for (int first = 0; first < nrows && !p->train; first += chunk) {
-        int rows = nrows - first < chunk ? nrows - first : chunk;
+    for (int first = 0, rows; first < nrows && !p->train; first += rows) {
+        rows = nrows - first < chunk ? nrows - first : chunk;
+        const int left = p->batch->T - first % p->batch->T; /* of this row */
+        if (p->batch->row_losses && left < rows)
+            rows = left;
         float *logits = p->logits + (p->logits ? (size_t)first * (size_t)m->traits.vocab : 0);
         FSDP_TRY(p->logits ? head_logits(p, &view, &mem, first, rows, logits, err)
                            : head_loss(p, &view, &mem, first, rows, err));

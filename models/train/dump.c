@@ -84,7 +84,8 @@ static int write_schedule(const struct train_parts *p, const char *file, struct 
 
     if (!to)
         return fsdp_err_sys(err, errno, "cannot write %s", file);
-    cost.ntokens = (double)p->batch.micro_rows * (double)p->config->data.seq_len;
+    cost.ntokens = (double)p->batch.micro_rows * (double)p->config->data.seq_len *
+                   train_parts_row_sequences(p);
     int rc = is_json(file) ? fsdp_schedule_trace(p->fsdp, &cost, to, err)
                            : fsdp_schedule_print(p->fsdp, &cost, to, err);
     if (!is_json(file)) {

@@ -3,6 +3,7 @@
 #ifndef TRAIN_EVALUATE_H
 #define TRAIN_EVALUATE_H
 
+#include "dpo.h"
 #include "rows.h"
 #include "words.h"
 
@@ -12,8 +13,10 @@ struct train_held_out {
     double loss;          /* per token that counts; 0 without one */
     double nats_per_byte; /* per byte of the text that these tokens are; 0: not known */
 };
-/* The rows' memory of both steps is overwritten. Collective, blocks. */
+/* dpo: with parts, the loss is the mean of pairs. The rows' memory of both steps is overwritten.
+ * Collective, blocks. */
 int train_evaluate(const struct train_parts *parts, struct train_rows *rows,
-                   struct train_words *words, struct train_held_out *out, struct fsdp_err *err);
+                   struct train_words *words, struct train_dpo *dpo, struct train_held_out *out,
+                   struct fsdp_err *err);
 
 #endif

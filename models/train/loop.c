@@ -44,6 +44,7 @@ void train_loop_close(struct train_loop *l)
 {
     train_rows_close(&l->rows);
     train_experts_close(&l->experts);
+    train_dpo_close(&l->dpo);
     train_noise_close(&l->noise);
     train_norms_close(&l->norms);
     train_words_close(&l->words);
@@ -70,11 +71,11 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     char per_byte[64] = "";
 
     sinks_phase(l->sinks.rows, SINK_EVALUATES);
-    FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &held_out, err));
+    FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &l->dpo, &held_out, err));
     sinks_phase(l->sinks.rows, SINK_STEPS);
     row->has_eval = true;
     row->eval_loss = held_out.loss;
-    row->eval_perplexity = exp(held_out.loss);
+    row->eval_perplexity = l->dpo.parts ? 0 : exp(held_out.loss);
     row->eval_nats_per_byte = held_out.nats_per_byte;
     row->eval_bits_per_byte = held_out.nats_per_byte / M_LN2;
     const bool best = train_best_take(&l->state.best, l->parts->config, row->step, held_out.loss);
@@ -155,6 +156,18 @@ static bool is_plain(const struct train_loop *l)
     return !(c->train.label_smoothing > 0) && !(c->train.z_loss > 0) && !l->rows.weights;
 }
 
+/* Means of the step's pairs. */
+static void take_rewards(const struct train_loop *l, const double *control, struct metrics_row *row)
+{
+    row->has_rewards = l->dpo.parts;
+    if (!row->has_rewards)
+        return;
+    row->reward_chosen = control[TRAIN_CONTROL_CHOSEN] / l->pending.weight;
+    row->reward_rejected = control[TRAIN_CONTROL_REJECTED] / l->pending.weight;
+    row->reward_margin = row->reward_chosen - row->reward_rejected;
+    row->reward_accuracy = control[TRAIN_CONTROL_CORRECT] / l->pending.weight;
+}
+
 /* Reads the result of the latest step, and evaluates where that is due; one line of metrics. */
 static int finish_pending(struct train_loop *l, struct fsdp_err *err)
 {
@@ -168,6 +181,7 @@ static int finish_pending(struct train_loop *l, struct fsdp_err *err)
     row->loss = l->pending.weight > 0 ? result.control[TRAIN_CONTROL_LOSS] / l->pending.weight : 0;
     if (is_plain(l))
         row->perplexity = exp(row->loss);
+    take_rewards(l, result.control, row);
     if (train_norms_due(&l->norms, row->step))
         FSDP_TRY(train_norms_take(&l->norms, row, err));
     FSDP_TRY(train_experts_take(&l->experts, row->step - 1, row, err));
@@ -261,6 +275,29 @@ static int ask_ranks(struct train_loop *l, double *control, struct fsdp_err *err
     return train_words_copy(&l->words, control + TRAIN_CONTROL_SAVED, &saved, err);
 }
 
+/* Where the micro-steps' sums of losses go: with pairs, nowhere. */
+static double *loss_sum_of(const struct train_loop *l, double *control)
+{
+    return l->dpo.parts ? l->dpo.losses + 2 * l->parts->batch.micro_rows
+                        : control + TRAIN_CONTROL_LOSS;
+}
+
+/* The losses of a step's pairs, and what they weigh in its gradient. */
+static int weigh_pairs(struct train_loop *l, double *control, double *weight, struct fsdp_err *err)
+{
+    struct train_dpo_sums sums;
+
+    if (!l->dpo.parts)
+        return FSDP_OK;
+    FSDP_TRY(finish_pending(l, err));
+    FSDP_TRY(train_dpo_weigh(&l->dpo, &l->rows, &l->state, &sums, err));
+    *weight = (double)l->parts->batch.rows;
+    FSDP_TRY(train_words_copy(&l->words, control + TRAIN_CONTROL_LOSS, &sums.loss, err));
+    FSDP_TRY(train_words_copy(&l->words, control + TRAIN_CONTROL_CHOSEN, &sums.chosen, err));
+    FSDP_TRY(train_words_copy(&l->words, control + TRAIN_CONTROL_REJECTED, &sums.rejected, err));
+    return train_words_copy(&l->words, control + TRAIN_CONTROL_CORRECT, &sums.correct, err);
+}
+
 static int one_step(struct train_loop *l, struct fsdp_err *err)
 {
     struct train_state *s = &l->state;
@@ -273,11 +310,12 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(train_rows_step(&l->rows, s, l->oob, &weight, err));
     row.data_s = fsdp_time_now() - row.data_s;
     FSDP_TRY(train_words_zero(&l->words, control, FSDP_CONTROL_NELEM, err));
+    FSDP_TRY(weigh_pairs(l, control, &weight, err));
     if (train_noise_due(&l->noise, s->step + 1)) {
         FSDP_TRY(finish_pending(l, err)); /* hooks are set between steps */
         FSDP_TRY(train_noise_begin(&l->noise, err));
     }
-    struct step_sums sums = {.loss = control + TRAIN_CONTROL_LOSS};
+    struct step_sums sums = {.loss = loss_sum_of(l, control)};
     FSDP_TRY(train_experts_begin(&l->experts, s->step, &sums.router, err));
     for (int micro = 0; micro < l->parts->batch.accumulation; micro++)
         FSDP_TRY(micro_step(l, micro, weight, sums, err));

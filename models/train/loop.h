@@ -7,6 +7,7 @@
 #define TRAIN_LOOP_H
 
 #include "best.h"
+#include "dpo.h"
 #include "evaluate.h"
 #include "experts.h"
 #include "noise.h"
@@ -81,6 +82,7 @@ struct train_loop {
     struct train_norms norms;
     struct train_noise noise;
     struct train_experts experts;
+    struct train_dpo dpo; /* opened by the caller, before the state is loaded */
     struct train_pending pending;
     struct train_clock clock;
     bool late;       /* results are read one step later */

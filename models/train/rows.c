@@ -13,6 +13,12 @@ static size_t seq_len(const struct train_rows *r)
     return (size_t)r->parts->config->data.seq_len;
 }
 
+/* Sequences of a row. */
+static size_t sequences(const struct train_rows *r)
+{
+    return (size_t)train_parts_row_sequences(r->parts);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static int32_t *alloc_rows(struct train_rows *r, size_t nelem, const char *name,
@@ -32,7 +38,8 @@ static int open_labels(struct train_rows *r, size_t nlabels, struct fsdp_err *er
         return FSDP_ENOMEM;
     if (!r->has_labels)
         return FSDP_OK;
-    if (r->parts->data && data_mixture_has_weights(r->parts->data) &&
+    const bool weighted = r->parts->data && data_mixture_has_weights(r->parts->data);
+    if ((weighted || sequences(r) > 1) &&
         !(r->weights = fsdp_host_alloc(r->parts->device, nlabels * sizeof *r->weights,
                                        "weights of documents", err)))
         return FSDP_ENOMEM;
@@ -46,7 +53,8 @@ int train_rows_open(struct train_rows *r, const struct train_parts *parts, int r
                     struct fsdp_err *err)
 {
     const struct config_batch *batch = &parts->batch;
-    const size_t nplaces = 2 * (size_t)batch->accumulation * (size_t)batch->micro_rows;
+    const size_t nplaces = 2 * (size_t)batch->accumulation * (size_t)batch->micro_rows *
+                           (size_t)train_parts_row_sequences(parts);
 
     r->parts = parts;
     r->rank = rank;
@@ -78,7 +86,7 @@ int64_t train_rows_nrows(const struct train_rows *r)
 
 double train_rows_ntokens(const struct train_rows *r)
 {
-    return (double)train_rows_nrows(r) * (double)seq_len(r);
+    return (double)train_rows_nrows(r) * (double)(seq_len(r) * sequences(r));
 }
 
 static void count_row(struct train_count *count, const struct train_rows *r,
@@ -87,7 +95,7 @@ static void count_row(struct train_count *count, const struct train_rows *r,
     const int *nbytes = r->parts->text.token_nbytes;
     const int32_t *targets = row->labels ? row->labels : row->tokens + 1;
 
-    for (size_t t = 0; t < seq_len(r); t++) {
+    for (size_t t = 0; t < seq_len(r) * sequences(r); t++) {
         if (targets[t] == DATA_IGNORE)
             continue;
         count->ntokens++;
@@ -102,8 +110,8 @@ int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t fi
     const size_t T = seq_len(r);
 
     for (size_t row = 0; row < (size_t)B; row++) {
-        const size_t at = (place + row) * T;
-        const struct data_row out = {.tokens = r->tokens + (place + row) * (T + 1),
+        const size_t first_sequence = (place + row) * sequences(r), at = first_sequence * T;
+        const struct data_row out = {.tokens = r->tokens + first_sequence * (T + 1),
                                      .labels = r->has_labels ? r->labels + at : NULL,
                                      .starts = r->has_labels ? r->starts + at : NULL,
                                      .weights = r->weights ? r->weights + at : NULL};
@@ -115,17 +123,17 @@ int train_rows_read(struct train_rows *r, struct data_mixture *data, uint64_t fi
 
 struct model_batch train_rows_batch(const struct train_rows *r, size_t place, int B)
 {
-    const size_t T = seq_len(r);
-    return (struct model_batch){.tokens = r->tokens + place * (T + 1),
-                                .labels = r->has_labels ? r->labels + place * T : NULL,
-                                .starts = r->has_labels ? r->starts + place * T : NULL,
-                                .B = B,
+    const size_t T = seq_len(r), at = place * sequences(r);
+    return (struct model_batch){.tokens = r->tokens + at * (T + 1),
+                                .labels = r->has_labels ? r->labels + at * T : NULL,
+                                .starts = r->has_labels ? r->starts + at * T : NULL,
+                                .B = B * (int)sequences(r),
                                 .T = (int)T};
 }
 
 /* ---- a step's rows --------------------------------------------------------------------------- */
 
-static size_t place_of(const struct train_rows *r, const struct train_state *state, int micro)
+size_t train_rows_place(const struct train_rows *r, const struct train_state *state, int micro)
 {
     const struct config_batch *batch = &r->parts->batch;
     return (size_t)(state->step % 2 * batch->accumulation + micro) * (size_t)batch->micro_rows;
@@ -153,11 +161,11 @@ static uint64_t first_row(const struct train_rows *r, const struct train_state *
  * they were, and those of the padding count for nothing. */
 static void pad_rows(struct train_rows *r, int nrows, int B, size_t place)
 {
-    const size_t T = seq_len(r);
+    const size_t T = seq_len(r), per = sequences(r);
 
-    for (size_t row = place; row < place + (size_t)B; row++) {
+    for (size_t row = place * per; row < (place + (size_t)B) * per; row++) {
         int32_t *tokens = r->tokens + row * (T + 1), *labels = r->labels + row * T;
-        if (row < place + (size_t)nrows) {
+        if (row < (place + (size_t)nrows) * per) {
             if (!r->has_labels)
                 memcpy(labels, tokens + 1, T * sizeof *labels);
             continue;
@@ -178,7 +186,7 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
 
     for (int micro = 0; micro < batch->accumulation; micro++) {
         const int nrows = config_batch_nrows(batch, r->rank, micro);
-        const size_t place = place_of(r, state, micro);
+        const size_t place = train_rows_place(r, state, micro);
         FSDP_TRY(train_rows_read(r, r->parts->data, first_row(r, state, micro), nrows, place, &mine,
                                  err));
         if (nrows < batch->micro_rows)
@@ -216,14 +224,16 @@ static double share_of(const struct config_batch *batch, int micro)
 struct model_batch train_rows_micro(const struct train_rows *r, const struct train_state *state,
                                     int micro, double weight)
 {
-    const size_t place = place_of(r, state, micro);
+    const size_t place = train_rows_place(r, state, micro);
+    const size_t at = place * sequences(r) * seq_len(r);
     struct model_batch batch = train_rows_batch(r, place, r->parts->batch.micro_rows);
 
-    batch.padding = batch.B - config_batch_nrows(&r->parts->batch, r->rank, micro);
+    batch.padding =
+        batch.B - config_batch_nrows(&r->parts->batch, r->rank, micro) * (int)sequences(r);
     batch.router_weight = share_of(&r->parts->batch, micro);
     if (batch.padding)
-        batch.labels = r->labels + place * (size_t)batch.T;
-    batch.weights = r->weights ? r->weights + place * (size_t)batch.T : NULL;
+        batch.labels = r->labels + at;
+    batch.weights = r->weights ? r->weights + at : NULL;
     batch.loss_scale = weight > 0 ? 1 / weight : 0;
     batch.label_smoothing = r->parts->config->train.label_smoothing;
     batch.z_loss = r->parts->config->train.z_loss;

@@ -44,6 +44,8 @@ struct model_batch train_rows_batch(const struct train_rows *rows, size_t place,
  * first micro-step. Collective where data has labels. */
 int train_rows_step(struct train_rows *rows, const struct train_state *state, struct fsdp_oob *oob,
                     double *weight, struct fsdp_err *err);
+/* Where the rows of a micro-step of that step are. Local. */
+size_t train_rows_place(const struct train_rows *rows, const struct train_state *state, int micro);
 /* That step's rows of a micro-step, for a step of that weight. Local. */
 struct model_batch train_rows_micro(const struct train_rows *rows, const struct train_state *state,
                                     int micro, double weight);

@@ -135,6 +135,7 @@ static void show_steps(struct report *report, const struct train_parts *p,
 {
     const struct config *c = p->config;
     const int64_t rows = c->train.global_batch_size;
+    const int64_t row_tokens = c->data.seq_len * train_parts_row_sequences(p);
     char from[REPORT_NUMBER_NBYTES], to[REPORT_NUMBER_NBYTES], tokens[REPORT_NUMBER_NBYTES];
     const struct fsdp_state_layout *state = fsdp_state_layout(p->fsdp);
     const double waste = config_batch_waste(&p->batch);
@@ -145,8 +146,8 @@ static void show_steps(struct report *report, const struct train_parts *p,
     report_fact(
         report, "steps", "%s to %s, of %s tokens: %" PRId64 " rows of %" PRId64 " on %d rank%s%s",
         report_count(from, (uint64_t)begun->step), report_count(to, (uint64_t)c->train.steps),
-        report_count(tokens, (uint64_t)(rows * c->data.seq_len)), rows, c->data.seq_len,
-        p->batch.ranks, plural(p->batch.ranks), padding);
+        report_count(tokens, (uint64_t)(rows * row_tokens)), rows, row_tokens, p->batch.ranks,
+        plural(p->batch.ranks), padding);
     report_fact(report, "optimizer", "%s, lr %g, %s, %" PRId64 " step%s of warm-up%s%s",
                 config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                 config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,

@@ -193,8 +193,8 @@ void train_show_training(struct report *report, const struct train_parts *p,
         snprintf(padding, sizeof padding, ", %.1f %% padding", 100 * waste);
     report_row(
         report, "a step", "%s tokens: %" PRId64 " rows %s %d rank%s x %d micro-step%s x %d row%s%s",
-        report_count(count, (uint64_t)(rows * c->data.seq_len)), rows, waste > 0 ? "in" : "=",
-        p->batch.ranks, plural(p->batch.ranks), p->batch.accumulation,
+        report_count(count, (uint64_t)(rows * c->data.seq_len * train_parts_row_sequences(p))),
+        rows, waste > 0 ? "in" : "=", p->batch.ranks, plural(p->batch.ranks), p->batch.accumulation,
         plural(p->batch.accumulation), p->batch.micro_rows, plural(p->batch.micro_rows), padding);
     report_row(report, "optimizer", "%s, lr %g, %s, %" PRId64 " steps of warm-up%s%s",
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,

@@ -276,10 +276,24 @@ static int load_pretrained(struct train *t, struct fsdp_err *err)
     return load_weights(t, folder, err);
 }
 
-static int start_run(struct train *t, struct fsdp_err *err)
+/* The state that the run begins with. Where it has a reference, that is the model of model.path,
+ * also of a run that resumes. */
+static int load_start(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
+    const bool refers = c->train.objective == CONFIG_DPO;
 
+    if (refers || (!t->resumed[0] && c->model.init == CONFIG_INIT_PRETRAINED))
+        FSDP_TRY(load_pretrained(t, err));
+    if (refers)
+        FSDP_TRY(train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err));
+    if (t->resumed[0])
+        return resume_from(t, t->resumed, err);
+    return c->model.init == CONFIG_INIT_PRETRAINED ? FSDP_OK : fsdp_init_params(t->parts.fsdp, err);
+}
+
+static int start_run(struct train *t, struct fsdp_err *err)
+{
     t->loop.state = train_parts_state(&t->parts);
     t->loop.saved_step = -1;
     FSDP_TRY(fsdp_oob_agree(t->oob, prepare_root(t, err), err));
@@ -288,12 +302,7 @@ static int start_run(struct train *t, struct fsdp_err *err)
     FSDP_TRY(choose_resume(t, err));
     FSDP_TRY(recover_staged(t, err));
     FSDP_TRY(choose_checkpoint(t, err));
-    if (t->resumed[0])
-        FSDP_TRY(resume_from(t, t->resumed, err));
-    else if (c->model.init == CONFIG_INIT_PRETRAINED)
-        FSDP_TRY(load_pretrained(t, err));
-    else
-        FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
+    FSDP_TRY(load_start(t, err));
     t->begun = t->loop.state;
     int rc = check_root(t, err);
     if (rc == FSDP_OK)

@@ -182,7 +182,8 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
 static void make_rows(struct train_loop *l, int nmicro)
 {
     const size_t T = (size_t)l->parts->config->data.seq_len;
-    const size_t nrows = (size_t)nmicro * (size_t)l->parts->batch.micro_rows;
+    const size_t nrows = (size_t)nmicro * (size_t)l->parts->batch.micro_rows *
+                         (size_t)train_parts_row_sequences(l->parts);
     const unsigned vocab = (unsigned)l->parts->ops->vocab_size(l->parts->model);
 
     for (size_t i = 0; i < nrows * (T + 1); i++)

@@ -10,7 +10,10 @@ enum train_control {
     TRAIN_CONTROL_LOSS,
     TRAIN_CONTROL_STOP,
     TRAIN_CONTROL_SAVE,
-    TRAIN_CONTROL_SAVED
+    TRAIN_CONTROL_SAVED,
+    TRAIN_CONTROL_CHOSEN, /* sums of pairs: train_dpo_sums */
+    TRAIN_CONTROL_REJECTED,
+    TRAIN_CONTROL_CORRECT
 };
 /* Elements of eval_sums: the loss, its tokens, their bytes of text, and the loss of rows that do
  * not count. */

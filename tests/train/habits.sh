@@ -72,6 +72,36 @@ echo '{"text": "bad", "w": -1}' >bad.jsonl
 run -n 1 run.yaml "${lines[@]}" data.path=bad.jsonl data.weight_key=w
 ok "$([ $? != 0 ] && holds err "bad.jsonl:1:22: a weight is a number of at least 0"; echo $?)" "refused: $(head -n 1 err)"
 
+# ---- pairs ---------------------------------------------------------------------------------------
+
+run -n 1 run.yaml train.steps=2 checkpoint.path=ck && "$BIN/ckpt-merge" -q ck -o begun >log 2>err
+ok $? "a model to begin with"
+for i in $(seq 9); do
+    echo "{\"prompt\": \"$i and $i is \", \"chosen\": \"$((2 * i))\", \"rejected\": \"$((i * i + 1)), I think\"}"
+done >pairs.jsonl
+pairs=(model.path=begun model.init=pretrained data.path=pairs.jsonl data.format=jsonl train.objective=dpo train.global_batch_size=4
+    train.steps=6 optim.lr=1e-3)
+run -n 1 run.yaml "${pairs[@]}" && mv m.jsonl one.jsonl
+ok $? "DPO on pairs of texts"
+ok "$(awk -v a="$(value one.jsonl 1 loss)" -v b="$(value one.jsonl 6 loss)" -v m="$(value one.jsonl 6 reward_margin)" \
+    'BEGIN { d = a - log(2); exit !(d * d < 1e-12 && b < a && m > 0) }'; echo $?)" "begins with log 2, and makes the chosen ones likelier"
+run -n 3 run.yaml "${pairs[@]}"
+close=$(paste <(grep -o '"loss": [^,]*' one.jsonl) <(grep -o '"loss": [^,]*' m.jsonl) | awk '{ d = $2 - $4; if (d * d > 1e-10) bad = 1 } END { print NR bad }')
+ok "$([ "$close" = 6 ]; echo $?)" "3 ranks, with padding, have the same losses"
+run -n 2 run.yaml "${pairs[@]}" train.epochs=2 train.steps=auto
+ok "$([ "$(wc -l <m.jsonl)" = 5 ] && [ "$(value m.jsonl 5 examples)" = 20 ]; echo $?)" "epochs and examples count pairs"
+refused "model.init: does not fit train.objective dpo" "${pairs[@]}" model.init=random
+refused "data.format: does not fit train.objective dpo" "${pairs[@]}" data.format=text
+sed '2s/rejected/declined/' pairs.jsonl >bad.jsonl
+run -n 1 run.yaml "${pairs[@]}" data.path=bad.jsonl
+ok "$([ $? != 0 ] && holds err "bad.jsonl:2:1: a pair has prompt, chosen and rejected"; echo $?)" "refused: $(head -n 1 err)"
+run -n 1 run.yaml "${pairs[@]}" data.path=bad.jsonl data.on_bad_line=skip
+ok $? "or left out, both answers of it"
+run -n 1 run.yaml "${pairs[@]}" data.seq_len=16
+ok "$([ $? != 0 ] && holds err "data.too_long can truncate it"; echo $?)" "refused: $(head -n 1 err)"
+run -n 1 run.yaml "${pairs[@]}" data.seq_len=16 data.too_long=truncate
+ok $? "truncated"
+
 # ---- the best checkpoint -------------------------------------------------------------------------
 
 # A rate that grows until the model diverges: the held-out loss has a lowest point.

@@ -214,5 +214,22 @@ ok "$([ $? != 0 ] && holds err 'own.u16: its tokens were made with another token
 run run.yaml data.path=own.u16 data.format=u32
 ok $((!$?)) "and as tokens of another width"
 
+# ---- pairs ---------------------------------------------------------------------------------------
+
+run run.yaml checkpoint.path=begun train.steps=1 && "$BIN/ckpt-merge" -q begun -o begun/model >log 2>err && cp model/*token* model/*.jinja begun/model/
+turn() { echo "{\"role\": \"$1\", \"content\": \"$2\"}"; }
+for i in 1 2 3 4; do
+    echo "{\"prompt\": [$(turn user "say $i")], \"chosen\": [$(turn assistant "$i")], \"rejected\": [$(turn assistant "not $i")]}"
+done >chats.jsonl
+sed 's/"prompt": \[\(.*\)\], "chosen": \[\(.*\)\], "rejected": \[/"chosen": [\1, \2], "rejected": [\1, /' chats.jsonl >implicit.jsonl
+# As the template renders them: <user>say 1<|end|><assistant>1<|end|>
+sed -E 's/.*say ([0-9]).*/{"prompt": "<user>say \1<|end|>", "chosen": "<assistant>\1", "rejected": "<assistant>not \1"}/' chats.jsonl >texts.jsonl
+for name in chats implicit texts; do
+    run run.yaml model.path=begun/model model.init=pretrained data.path=$name.jsonl data.format=jsonl train.objective=dpo log.metrics=$name.m
+    ok $? "pairs of $name, by the model's tokenizer"
+done
+ok "$(cmp -s <(numbers chats.m) <(numbers implicit.m); echo $?)" "a prompt may be part of both answers"
+ok "$([ "$(grep -c '"loss": 0.69314' chats.m)" = 1 ] && ! cmp -s <(numbers chats.m) <(numbers texts.m); echo $?)" "a chat's answer does not include what the template adds"
+
 echo "1..$n"
 exit $bad

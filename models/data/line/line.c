@@ -83,6 +83,70 @@ static int add_completion(struct data_line *line, const json_t *prompt, const js
     return rc;
 }
 
+/* Appends the ids of a list. */
+static int add_list(struct data_line *line, const json_t *ids, bool learned, struct fsdp_err *err)
+{
+    const size_t ntokens = json_array_size(ids);
+
+    FSDP_TRY(data_line_grow(line, ntokens, err));
+    for (size_t i = 0; i < ntokens; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id))
+            return data_line_refuse(line, "a list of ids holds a value that is not a whole number",
+                                    err);
+        FSDP_TRY(data_line_add_token(line, json_integer_value(id), learned, err));
+        const int32_t token = line->tokens[line->ntokens - 1];
+        line->highest = token > line->highest ? token : line->highest;
+    }
+    return FSDP_OK;
+}
+
+/* A chat of the prompt's messages and the answer's, of which the last turn is learned. */
+static int add_pair_chat(struct data_line *line, const json_t *root, json_t *prompt, json_t *answer,
+                         struct fsdp_err *err)
+{
+    const struct data_text *text = line->text;
+    struct data_text last = *text;
+    json_t *messages = json_array(), *chat = json_copy((json_t *)(uintptr_t)root);
+    int rc = FSDP_ENOMEM;
+
+    last.train_on = DATA_TRAIN_LAST;
+    if (!messages || !chat || (prompt && json_array_extend(messages, prompt)) ||
+        json_array_extend(messages, answer) || json_object_set(chat, "messages", messages))
+        fsdp_err_set(err, rc, "no memory for a chat");
+    else {
+        line->text = &last;
+        rc = data_line_add_chat(line, chat, err);
+        line->text = text;
+    }
+    json_decref(messages);
+    json_decref(chat);
+    return rc;
+}
+
+/* The prompt and one of its answers. */
+static int add_pair(struct data_line *line, const json_t *root, struct fsdp_err *err)
+{
+    const bool rejected = line->takes_rejected;
+    json_t *prompt = json_object_get(root, "prompt");
+    json_t *answer = json_object_get(root, rejected ? "rejected" : "chosen");
+    const json_t *prompt_ids = json_object_get(root, "prompt_ids");
+    const json_t *ids = json_object_get(root, rejected ? "rejected_ids" : "chosen_ids");
+
+    if (json_is_array(prompt_ids) && json_is_array(ids)) {
+        FSDP_TRY(add_list(line, prompt_ids, false, err));
+        return add_list(line, ids, true, err);
+    }
+    if (json_is_string(prompt) && json_is_string(answer))
+        return add_completion(line, prompt, answer, err);
+    if ((!prompt || json_is_array(prompt)) && json_is_array(answer))
+        return add_pair_chat(line, root, prompt, answer, err);
+    return data_line_refuse(line,
+                            "a pair has prompt, chosen and rejected, which are texts, or lists of "
+                            "messages, or with _ids behind their names lists of ids",
+                            err);
+}
+
 static int add_document(struct data_line *line, const json_t *root, struct fsdp_err *err)
 {
     const char *text_key = line->text_key ? line->text_key : "text";
@@ -153,7 +217,7 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     line->key = main_key(line, root);
     rc = read_weight(line, root, err);
     if (rc == FSDP_OK)
-        rc = add_document(line, root, err);
+        rc = line->is_pair ? add_pair(line, root, err) : add_document(line, root, err);
     json_decref(root);
     for (size_t i = 0; i < line->ntokens; i++)
         line->nignored += line->labels[i] == DATA_IGNORE;

@@ -7,6 +7,11 @@
  *      {"prompt", "completion"}      the completion is learned
  *      {"messages", "tools"}         a chat, by the model's template; chat.c says what is learned
  *      {"input_ids", "labels"}       ids and labels of transformers
+ *
+ * and of pairs, as TRL has them,
+ *
+ *      {"prompt", "chosen", "rejected"}   texts, or lists of messages, where prompt may be left out
+ *      {"prompt_ids", "chosen_ids", "rejected_ids"}
  */
 #ifndef DATA_LINE_H
 #define DATA_LINE_H
@@ -26,7 +31,10 @@ struct data_line {
     const char *path; /* what errors name */
     uint64_t number;
     const struct data_text *text;
-    const char *text_key;   /* the field that holds a text; NULL: "text" */
+    const char *text_key; /* the field that holds a text; NULL: "text" */
+    /* A line is a pair, {"prompt", "chosen", "rejected"}, of which this is read: the prompt and one
+     * of its answers, which is learned. */
+    bool is_pair, takes_rejected;
     const char *weight_key; /* the field that holds the weight; NULL: none */
     /* During parsing: the line, and the field at which an error is reported (NULL: none). */
     const char *source, *key;

@@ -52,8 +52,10 @@ struct metrics_row {
     bool has_experts;
     double router_loss, expert_load_min, expert_load_max;
     bool has_eval;
-    double noise_scale;        /* 0: not known */
-    double perplexity;         /* exp(loss); 0: the loss is more than the cross-entropy */
+    bool has_rewards; /* of pairs */
+    double reward_chosen, reward_rejected, reward_margin, reward_accuracy;
+    double noise_scale; /* 0: not known */
+    double perplexity;  /* exp(loss); 0: the loss is more than the cross-entropy */
     double eval_perplexity;
     double eval_loss;          /* mean over the held-out tokens, after the update */
     double eval_nats_per_byte; /* per byte of their text; 0: not known */

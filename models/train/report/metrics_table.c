@@ -27,6 +27,15 @@ const struct metric metrics_table[] = {
         "Norm of all gradients, before clipping"),
     ROW("perplexity", "train/perplexity", "perplexity", "", GAUGE, DOUBLE, NONZERO, perplexity,
         "exp(loss), where loss is the cross-entropy alone"),
+    ROW("reward_chosen", "train/reward_chosen", "reward_chosen", "", GAUGE, DOUBLE, REWARDS,
+        reward_chosen, "DPO: mean of beta times what the model's log-probability of the chosen answer is "
+        "above the reference's"),
+    ROW("reward_rejected", "train/reward_rejected", "reward_rejected", "", GAUGE, DOUBLE, REWARDS,
+        reward_rejected, "The same of the rejected answer"),
+    ROW("reward_margin", "train/reward_margin", "reward_margin", "", GAUGE, DOUBLE, REWARDS,
+        reward_margin, "reward_chosen less reward_rejected"),
+    ROW("reward_accuracy", "train/reward_accuracy", "reward_accuracy_ratio", "0 to 1", GAUGE, DOUBLE,
+        REWARDS, reward_accuracy, "Pairs whose chosen answer has the higher reward"),
     ROW("noise_scale", "train/noise_scale", "noise_scale", "rows", GAUGE, DOUBLE, NONZERO,
         noise_scale, "Gradient noise scale, as a mean over its latest estimates (log.noise_scale)"),
     ROW("lr", "train/lr", "learning_rate", "", GAUGE, DOUBLE, ALWAYS, lr,
@@ -105,7 +114,7 @@ const struct metric metrics_table[] = {
     ROW("eval_bits_per_byte", "eval/bits_per_byte", "eval_bpb", "bits", GAUGE, DOUBLE,
         EVAL_NONZERO, eval_bits_per_byte, "eval_nats_per_byte in bits"),
     ROW("eval_perplexity", "eval/perplexity", "eval_perplexity", "", GAUGE, DOUBLE,
-        EVAL_NONZERO, eval_perplexity, "exp(eval_loss)"),
+        EVAL_NONZERO, eval_perplexity, "exp(eval_loss), where that is a cross-entropy"),
     OF_RUN("saved_step", "steps", SAVED_STEP, "Step of the newest checkpoint of this start"),
     OF_RUN("saved_seconds", "s", SAVED_SECONDS, "How long it took, from its begin until it was there"),
     OF_RUN("saved_timestamp_seconds", "Unix time", SAVED_WALL, "When it was there"),
@@ -144,6 +153,8 @@ int metric_nvalues(const struct metric *m, const struct metrics_row *row)
         return 1;
     case METRIC_NONZERO:
         return field_of(m, row, 0) > 0;
+    case METRIC_REWARDS:
+        return row->has_rewards;
     case METRIC_COUNTED:
         return row->has_counted;
     case METRIC_EVAL:

@@ -26,6 +26,7 @@ enum metric_type {
 enum metric_when {
     METRIC_ALWAYS,
     METRIC_NONZERO,
+    METRIC_REWARDS, /* row->has_rewards */
     METRIC_COUNTED, /* row->has_counted */
     METRIC_EVAL,    /* row->has_eval */
     METRIC_EVAL_NONZERO,

@@ -92,6 +92,12 @@ static struct data_opts source_opts(const struct train_parts *p, int i,
     opts.text = &p->text.of[i];
     opts.tokenizer_hash = p->text.tokenizer ? tokenizer_hash(p->text.tokenizer) : 0;
     set_documents(p, source, &opts);
+    if (c->train.objective == CONFIG_DPO) {
+        opts.pairs = true;
+        opts.documents = false;
+        if (opts.too_long != DATA_TRUNCATE)
+            opts.too_long = DATA_REFUSE;
+    }
     take_tokens(&opts, p->tokens[i]);
     return opts;
 }

@@ -90,7 +90,9 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
     FSDP_TRY(p->ops->set_device(p->model, p->device, err));
-    if (p->config->model.dropout >= 0)
+    if (p->config->train.objective == CONFIG_DPO)
+        p->ops->set_dropout(p->model, 0); /* both passes of a pair see the same model */
+    else if (p->config->model.dropout >= 0)
         p->ops->set_dropout(p->model, p->config->model.dropout);
     int longest = p->ops->max_seq_len(p->model);
     if (!p->config->data.seq_len)
@@ -316,8 +318,8 @@ static int describe_model(struct train_parts *p, const struct fsdp_opts *opts, s
 {
     FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
     FSDP_TRY(set_dtypes(p, opts, err));
-    return p->ops->describe(p->model, p->tree, p->batch.micro_rows, (int)p->config->data.seq_len,
-                            err);
+    return p->ops->describe(p->model, p->tree, p->batch.micro_rows * train_parts_row_sequences(p),
+                            (int)p->config->data.seq_len, err);
 }
 
 /* What every rank does alone ends in agreement, so that nobody waits for one that failed and a

@@ -46,6 +46,11 @@ struct train_parts {
     struct fsdp *fsdp;
 };
 
+/* Sequences of a row: 2 where rows are pairs. */
+static inline int train_parts_row_sequences(const struct train_parts *p)
+{
+    return p->config->train.objective == CONFIG_DPO ? 2 : 1;
+}
 /* Word of the logits' type: fsdp.output_dtype, or what auto means on the device that is open.
  * Writes to and returns out. Local. */
 const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p);

@@ -240,6 +240,8 @@ static int prepare_source(struct train_parts *p, int i, const char *folder, stru
     const struct fsdp_tunable_list *list = held_out ? &p->config->data.eval_path : &source.path;
     if (!list->nelem || !train_tokens_needed(&p->text.of[i], source.format))
         return FSDP_OK;
+    if (p->config->train.objective == CONFIG_DPO)
+        return FSDP_OK; /* nor pairs */
     if (!held_out && p->config->data.weight_key[0] && source.format == DATA_JSONL)
         return FSDP_OK; /* token files have no weights */
     int rc = fsdp_oob_agree(oob, fill_work(&w, p, i, list, &source, err), err);
