@@ -4,7 +4,8 @@
 #
 #   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
 #                                             jinja2, tiktoken, sentencepiece, mistral-common,
-#                                             lion-pytorch, schedulefree; TRL, which tests can do without
+#                                             lion-pytorch, schedulefree, bitsandbytes; TRL, which
+#                                             tests can do without
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
@@ -17,9 +18,9 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 case ${1:-} in
 torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
-    imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common, lion_pytorch, schedulefree'
+    imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common, lion_pytorch, schedulefree, bitsandbytes'
     packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate lion-pytorch
-        schedulefree trl)
+        schedulefree bitsandbytes trl)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)
@@ -41,7 +42,7 @@ eb)
     versions='from easybuild.tools.version import VERSION; print("EasyBuild", VERSION)'
     ;;
 *)
-    sed -n '3,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -20,6 +20,7 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_sgd(lane);
     test_adam(lane);
     test_lion(lane);
+    test_adamw8bit(lane);
     test_schedulefree(lane);
     test_ema(lane);
     test_loss_scale(lane);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=600
-# Every optimizer, end to end: a run in two parts is the same run to the bit, and on other numbers of
+# Every optimizer, and several in one run, end to end: a run in two parts is the same run to the bit, and on other numbers of
 # ranks the same to summation order; its state passes through ckpt-reshard and torch's format;
 # schedulefree evaluates and saves x.
 set -u
@@ -22,8 +22,14 @@ fsdp: {timeout: 60}
 checkpoint: {interval: 3, fsync: false}
 END
 
-for name in adam lion schedulefree; do
+# Rounding changes a code of 8 bits now and then, by which a weight moves further.
+near() { # name, two checkpoints
+    if [ "$1" = adamw8bit ]; then tool ckpt-diff "$2" "$3" --model --atol 5e-4; else tool ckpt-diff "$2" "$3" --atol 1e-5; fi
+}
+
+for name in adam lion schedulefree adamw8bit adafactor; do
     set_name=optim.name=$name
+    case $name in adafactor) set_name="$set_name optim.groups=[]" ;; esac
     run -n 3 run.yaml $set_name checkpoint.path=$name
     ok $? "$name: 3 ranks train"
     cp -r $name half && rm -r half/step-00000006
@@ -34,12 +40,12 @@ for name in adam lion schedulefree; do
         cp -r $name half && rm -r half/step-00000006
         run -n $ranks --nodes $((ranks > 1 ? 2 : 1)) run.yaml $set_name checkpoint.path=half \
             fsdp.sharding_strategy=$([ $ranks = 1 ] && echo NO_SHARD || echo HYBRID_SHARD)
-        tool ckpt-diff $name/step-00000006 half/step-00000006 --atol 1e-5
+        near $name $name/step-00000006 half/step-00000006
         ok $? "$name: its second half on $ranks rank(s) differs by rounding alone"
         rm -r half
     done
     run -n 2 run.yaml $set_name checkpoint.path=two
-    tool ckpt-diff $name/step-00000006 two/step-00000006 --atol 1e-5
+    near $name $name/step-00000006 two/step-00000006
     ok $? "$name: the same run on 2 ranks, from its start"
     run -n 3 run.yaml $set_name checkpoint.path=offloaded fsdp.offload=optimizer
     ok "$([ $? = 0 ] && same $name/step-00000006 offloaded/step-00000006; echo $?)" "$name: offloaded, to the bit"
@@ -50,13 +56,15 @@ for name in adam lion schedulefree; do
     tool ckpt-reshard $name/step-00000006 -o one --world 1 && tool ckpt-reshard one -o three --world 3 &&
         tool ckpt-diff $name/step-00000006 three
     ok $? "$name: resharded to 1 and back"
+    diff -r $name/step-00000006/optim three/optim >/dev/null
+    ok $? "$name: in the files that a save at 3 ranks writes"
     tool ckpt-reshard $name/step-00000006 -o dcp --format dcp --world 2 && tool ckpt-reshard dcp -o native --world 3 &&
         tool ckpt-diff $name/step-00000006 native
     ok $? "$name: through torch's format and back"
     rm -rf half two offloaded narrow one three dcp native
     "$launch" -n 2 run.yaml $set_name optim.moment_dtype=bfloat16 train.steps=1 >log 2>err
     rc=$?
-    ok "$([ $name = adam ] && [ $rc = 0 ] || { [ $rc != 0 ] && holds err "$name: its state is kept in F32"; }; echo $?)" \
+    ok "$([ $name = adam ] && [ $rc = 0 ] || { [ $rc != 0 ] && holds err "$name: its state is kept in "; }; echo $?)" \
         "$name: moments in bfloat16 are $([ $name = adam ] && echo supported || echo refused)"
 done
 
@@ -68,6 +76,35 @@ for pair in "adam adamw" "lion adam" "schedulefree lion"; do
 done
 ! same adam/step-00000006 lion/step-00000006
 ok $? "their weights differ"
+
+# ---- several in one run ------------------------------------------------------------------------------
+
+groups='optim.groups=["*.mlp.*: optimizer=lion lr_scale=0.3 betas=0.9,0.99", "lm_head*: optimizer=adafactor"'
+groups="$groups, \"*q_proj*: optimizer=sgd\", \"*k_proj*: optimizer=adam betas=0.8,0.9\"]"
+run -n 1 run.yaml "$groups" checkpoint.path=mixed checkpoint.interval=2
+ok $? "groups with optimizers of their own: 1 rank trains"
+mkdir hops && cp -r mixed/step-00000002 hops
+run -n 3 run.yaml "$groups" checkpoint.path=hops checkpoint.interval=2 train.steps=4 &&
+    run -n 2 run.yaml "$groups" checkpoint.path=hops checkpoint.interval=2 fsdp.offload=optimizer
+tool ckpt-diff mixed/step-00000006 hops/step-00000006 --atol 1e-5
+ok $? "from 1 rank to 3 to 2: the same run to summation order"
+states() { grep -o "\"state.$1.[^\".]*\"" mixed/step-00000006/manifest.json | sed 's/.*[.]//; s/"//' | sort | paste -s -d ' '; }
+[ "$(states model.layers.0.mlp.up_proj.weight)" = "exp_avg" ] && [ "$(states lm_head.weight)" = "col_var row_var" ] &&
+    [ "$(states model.layers.1.self_attn.q_proj.weight)" = "momentum_buffer" ] &&
+    [ "$(states model.embed_tokens.weight)" = "exp_avg exp_avg_sq" ]
+ok $? "a parameter has the state of its own optimizer alone"
+refused "another optimizer's state of" -n 2 run.yaml checkpoint.path=mixed train.steps=7
+ok $? "a run in which a parameter has another optimizer does not resume"
+refused "unknown optimizer 'adamx'" -n 2 run.yaml 'optim.groups=["*: optimizer=adamx"]'
+ok $? "an unknown optimizer of a group is refused"
+refused 'sgd: it has no betas' -n 2 run.yaml 'optim.groups=["*: optimizer=sgd betas=0.9,0.9"]'
+ok $? "settings that a group's optimizer has not are refused"
+refused 'no other optimizer can be next to it' -n 2 run.yaml 'optim.groups=["*norm*: optimizer=schedulefree"]'
+ok $? "schedulefree in a group is refused"
+refused 'cannot be split' -n 2 run.yaml optim.name=adafactor 'optim.groups=[]' optim.master=split fsdp.param_dtype=bfloat16
+ok $? "adafactor with split masters is refused"
+refused 'adafactor: it has no betas' -n 2 run.yaml optim.name=adafactor
+ok $? "betas of a group are refused for adafactor"
 
 # ---- schedulefree ------------------------------------------------------------------------------------
 
