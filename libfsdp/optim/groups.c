@@ -139,6 +139,20 @@ int optimizer_group_of(const struct fsdp_optim_opts *opts, const char *name)
     return -1;
 }
 
+const struct optimizer *optimizer_of(const struct fsdp_optim_opts *opts,
+                                     const struct fsdp_tensor *tensor)
+{
+    const int g = optimizer_group_of(opts, tensor->name);
+    const char *name =
+        g >= 0 && *opts->groups[g].optimizer ? opts->groups[g].optimizer : opts->name;
+    const struct optimizer *row = NULL, *instead;
+
+    if (optimizer_find(&row, name, NULL))
+        return NULL; /* refused before (optimizer_check) */
+    instead = row->instead ? row->instead(tensor) : NULL;
+    return instead ? instead : row;
+}
+
 struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                           const struct fsdp_tensor *tensor)
 {

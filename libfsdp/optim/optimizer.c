@@ -36,20 +36,6 @@ unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_op
     return optimizer->keeps ? all & optimizer->keeps(opts, tensor) : all;
 }
 
-const struct optimizer *optimizer_of(const struct fsdp_optim_opts *opts,
-                                     const struct fsdp_tensor *tensor)
-{
-    const int g = optimizer_group_of(opts, tensor->name);
-    const char *name =
-        g >= 0 && *opts->groups[g].optimizer ? opts->groups[g].optimizer : opts->name;
-    const struct optimizer *row = NULL, *instead;
-
-    if (optimizer_find(&row, name, NULL))
-        return NULL; /* refused before (optimizer_check) */
-    instead = row->instead ? row->instead(tensor) : NULL;
-    return instead ? instead : row;
-}
-
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static int check_beta(const struct optimizer *optimizer, const char *name, double beta,

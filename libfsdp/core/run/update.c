@@ -13,30 +13,6 @@
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_state *s,
-                                    const struct update_run *run, uint64_t pos, uint64_t nelem)
-{
-    const struct flat *flat = &f->units.flats[run->flat];
-    struct optimizer_run args = {
-        .grad = s->grad + pos,
-        .grad_scale = f->scalars.clip_coef,
-        .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
-        .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
-        .nelem = nelem,
-        .step = f->optim.step_args->step,
-        .lr = f->optim.step_args->lr,
-        .weight = f->optim.weight,
-        .hyper = run->hyper,
-        .opts = &f->opts.optim,
-    };
-    slots_of_run(args.state, f, s, run, pos - run->pos);
-    if ((flat_is_apart(f, flat) || flat_is_split(f, flat)) && !flat->codec) {
-        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
-        args.param_dtype = flat->param_dtype;
-    }
-    return args;
-}
-
 struct updating {
     struct fsdp *f;
     const struct flat_state *s;

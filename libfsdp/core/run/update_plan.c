@@ -69,7 +69,8 @@ static struct fsdp_slot slot_of(const struct optimizer *kind, int j,
     return slot;
 }
 
-static int keep(struct fsdp *f, int param, const struct fsdp_tensor *tensor, struct fsdp_err *err)
+static int keep_state(struct fsdp *f, int param, const struct fsdp_tensor *tensor,
+                      struct fsdp_err *err)
 {
     const struct optimizer *kind = f->optim.kinds[param];
     const unsigned kept = optimizer_keeps(kind, &f->opts.optim, tensor);
@@ -118,7 +119,7 @@ static int choose_params(struct fsdp *f, struct fsdp_err *err)
             f->optim.hyper[param] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
             f->optim.kinds[param] = optimizer_of(&f->opts.optim, &flat->tensors[i]);
             FSDP_TRY(check_device(f, f->optim.kinds[param], err));
-            FSDP_TRY(keep(f, param, &flat->tensors[i], err));
+            FSDP_TRY(keep_state(f, param, &flat->tensors[i], err));
         }
     }
     return keep_averages(f, err);
@@ -183,6 +184,30 @@ void update_run_of(struct update_run *out, const struct fsdp *f, int flat_index,
     out->nelem = fsdp_cut_box(&box, &out->pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
     out->first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
     place_run(out, f, flat->params[i]);
+}
+
+struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_state *s,
+                                    const struct update_run *run, uint64_t pos, uint64_t nelem)
+{
+    const struct flat *flat = &f->units.flats[run->flat];
+    struct optimizer_run args = {
+        .grad = s->grad + pos,
+        .grad_scale = f->scalars.clip_coef,
+        .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
+        .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
+        .nelem = nelem,
+        .step = f->optim.step_args->step,
+        .lr = f->optim.step_args->lr,
+        .weight = f->optim.weight,
+        .hyper = run->hyper,
+        .opts = &f->opts.optim,
+    };
+    slots_of_run(args.state, f, s, run, pos - run->pos);
+    if ((flat_is_apart(f, flat) || flat_is_split(f, flat)) && !flat->codec) {
+        args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
+        args.param_dtype = flat->param_dtype;
+    }
+    return args;
 }
 
 static void add_run(struct fsdp *f, int flat_index, int i)

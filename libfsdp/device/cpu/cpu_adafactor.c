@@ -144,7 +144,7 @@ static void add_square(const struct fsdp_adafactor_args *a, double factor, size_
     *a->update_sum += (double)u * (double)u;
 }
 
-static void step(const struct fsdp_adafactor_args *a, double factor, size_t i, float u)
+static void step_element(const struct fsdp_adafactor_args *a, double factor, size_t i, float u)
 {
     a->master[i] = a->master[i] * (float)(1 - a->lr * a->weight_decay) - (float)factor * u;
 }
@@ -158,11 +158,11 @@ static void estimate(const struct fsdp_adafactor_args *a)
     each_update(a, 0, add_square);
 }
 
-static void apply(const struct fsdp_adafactor_args *a)
+static void apply_update(const struct fsdp_adafactor_args *a)
 {
     const struct factors f = factors_of(a);
     const double rms = sqrt(*a->update_sum / f.nelem);
-    each_update(a, f.alpha / (rms > 1 ? rms : 1), step);
+    each_update(a, f.alpha / (rms > 1 ? rms : 1), step_element);
 }
 
 static int adafactor_run(void *arg, struct fsdp_err *err)
@@ -175,7 +175,7 @@ static int adafactor_run(void *arg, struct fsdp_err *err)
     if (a->phase == FSDP_ADAFACTOR_ESTIMATE)
         estimate(a);
     else
-        apply(a);
+        apply_update(a);
     return FSDP_OK;
 }
 

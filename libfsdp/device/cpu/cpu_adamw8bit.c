@@ -13,7 +13,7 @@ struct adamw8bit_arg {
 };
 
 /* The block's scale: fmaxf passes over what is no number, which then shows in the weights. */
-static float encode(uint8_t *codes, const float *table, const float *x, size_t nelem)
+static float encode_block(uint8_t *codes, const float *table, const float *x, size_t nelem)
 {
     float most = 0;
 
@@ -37,8 +37,8 @@ static void adamw8bit_block(const struct adamw8bit_arg *w, size_t block)
         v[i] = dynamic_unsigned[a->state2[at + i]] * a->absmax2[block];
         adamw_element(&w->factors, &a->master[at + i], &m[i], &v[i], a->grad[at + i]);
     }
-    a->absmax1[block] = encode(a->state1 + at, dynamic_signed, m, nelem);
-    a->absmax2[block] = encode(a->state2 + at, dynamic_unsigned, v, nelem);
+    a->absmax1[block] = encode_block(a->state1 + at, dynamic_signed, m, nelem);
+    a->absmax2[block] = encode_block(a->state2 + at, dynamic_unsigned, v, nelem);
 }
 
 static void adamw8bit_part(void *arg, int worker, size_t from, size_t to)
