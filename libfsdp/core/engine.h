@@ -13,7 +13,8 @@
  * Memory of one rank for one flat, which is W shards of s elements:
  *
  *   master   [s]      fp32: the parameters that the optimizer updates. Where param_dtype is fp32 it
- *                     is also the shard that is gathered; NULL where it is split (master.c)
+ *                     is also the shard that is gathered; NULL where it is split (master.c), or
+ *                     where what is frozen has none (frozen_in_param_dtype)
  *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
  *                     groups of one what modules see, with a gather codec the decoded values
  *   rest     [s]      16 bits: the lower half of a split master
@@ -227,11 +228,18 @@ static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
     return flat->whole ? 0 : f->mesh->shard_rank;
 }
 
+/* Has it no master: is the copy that is gathered all there is? */
+static inline bool flat_is_lone(const struct fsdp *f, const struct flat *flat)
+{
+    return f->opts.frozen_in_param_dtype && !flat->trainable && flat->param_dtype != FSDP_F32 &&
+           !flat->codec;
+}
+
 /* Is the flat's master split? */
 static inline bool flat_is_split(const struct fsdp *f, const struct flat *flat)
 {
     return f->opts.optim.master == FSDP_MASTER_SPLIT && flat->param_dtype == FSDP_BF16 &&
-           !flat->codec;
+           !flat->codec && !flat_is_lone(f, flat);
 }
 
 /* Is the gathered copy more than its master in another type? Then the optimizer writes it. */
@@ -244,7 +252,13 @@ static inline bool flat_is_between(const struct fsdp *f, const struct flat *flat
 static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
 {
     return (flat->codec || flat->param_dtype != FSDP_F32 || flat_is_between(f, flat)) &&
-           !flat_is_split(f, flat);
+           !flat_is_split(f, flat) && !flat_is_lone(f, flat);
+}
+
+/* Is its master the copy that is gathered? */
+static inline bool flat_is_one(const struct fsdp *f, const struct flat *flat)
+{
+    return !flat_is_apart(f, flat) && !flat_is_split(f, flat) && !flat_is_lone(f, flat);
 }
 
 /* Slot k from an element on. */

@@ -28,7 +28,8 @@ enum {
     OVERRIDDEN = 4,
     ENCODED = 8,
     TWO_LEVEL = 16,
-    ODD = 32
+    ODD = 32,
+    LONE = 64
 }; /* cell.how */
 struct cell {
     int nranks, nnodes, accumulation;
@@ -391,6 +392,7 @@ static struct fsdp_opts opts_of(const struct cell *c)
     opts.gather_codec = c->how & ENCODED ? &fsdp_gather_float8 : NULL;
     opts.unit_overrides = rows;
     opts.nunit_overrides = c->how & OVERRIDDEN ? 2 : 0;
+    opts.frozen_in_param_dtype = c->how & LONE;
     if (c->regather)
         opts.reshard_after_forward = c->regather;
     opts.loss_scale.init = 64;
@@ -440,12 +442,12 @@ static void run_cell(const struct cell *c)
         mmap(NULL, sizeof *run.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int bad = ranks_run(c->nranks, c->nnodes, 60, rank_main, &run, NULL);
     snprintf(what, sizeof what,
-             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s%s",
+             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s%s%s",
              fsdp_strategy_name(c->strategy), c->nranks, c->nnodes, fsdp_dtype_name(c->param),
              fsdp_dtype_name(c->reduce), c->accumulation, c->how & LAST ? " reduced last" : "",
              c->how & THREADED ? ", threaded" : "", c->how & OVERRIDDEN ? ", overrides" : "",
              c->how & ENCODED ? ", gathered in fp8" : "", c->how & TWO_LEVEL ? ", two levels" : "",
-             c->how & ODD ? ", chunked" : "");
+             c->how & ODD ? ", chunked" : "", c->how & LONE ? ", frozen without masters" : "");
     ok(bad == 0 && run.board->bad_dtype == 0 && run.board->bad_param == 0,
        "%s: parameters are their masters in the gathered type", what);
     ok(run.board->bad_grad == 0 && run.board->worst > 0, "%s: gradients within %.2f of the bound",
@@ -478,6 +480,10 @@ static void test_strategies(void)
         {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
         {4, 2, 2, FSDP_HYBRID_SHARD, FSDP_F16, FSDP_F16, OVERRIDDEN | THREADED, 0},
         {2, 1, 2, FSDP_NO_SHARD, FSDP_BF16, FSDP_BF16, OVERRIDDEN, 0},
+        {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, LONE, 0},
+        {4, 2, 1, FSDP_HYBRID_SHARD, FSDP_F16, FSDP_F32, LONE | THREADED | OVERRIDDEN, 0},
+        {2, 1, 1, FSDP_NO_SHARD, FSDP_BF16, FSDP_BF16, LONE, 0},
+        {3, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, LONE | ENCODED, 0},
     };
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         run_cell(&cells[i]);

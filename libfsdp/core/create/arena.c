@@ -36,7 +36,7 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t decoded, master, rest, joined, optim, grad, param, kept, staging, unsharded,
+    uint64_t decoded, frozen, master, rest, joined, optim, grad, param, kept, staging, unsharded,
         unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars, passing,
         host, staged;
 };
@@ -200,13 +200,15 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         struct flat_state *s = &f->flats[i];
         if (offload_param(f, i))
             continue;
-        bool apart = flat_is_apart(f, flat) || flat_is_split(f, flat);
+        bool one = flat_is_one(f, flat);
         bool decoded = flat->codec && !flat_travels_encoded(flat);
+        bool frozen = f->opts.frozen_in_param_dtype && !flat->trainable;
         s->param = take_row(c, gather_shard_nbytes(flat),
-                            decoded ? &rows->decoded
-                            : apart ? &rows->param
-                                    : &rows->master);
-        if (!apart)
+                            decoded  ? &rows->decoded
+                            : frozen ? &rows->frozen
+                            : one    ? &rows->master
+                                     : &rows->param);
+        if (one)
             s->master = s->param;
     }
     uint64_t begin = c->pos, end = begin;
@@ -326,6 +328,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
     overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
+    row(mem, "frozen parameter shards", sent, rows.frozen);
     row(mem, "parameter shards, fp32 masters", NULL, rows.master);
     row(mem, "parameter shards to gather", sent, rows.param);
     row(mem, "parameters decoded from the masters", params, rows.decoded);

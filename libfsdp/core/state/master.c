@@ -25,7 +25,8 @@ uint64_t master_joined_nbytes(const struct fsdp *f)
     uint64_t most = 0;
     for (int k = 0; k < f->units.nflats; k++) {
         uint64_t nelem = f->units.flats[k].cut.shard_nelem;
-        if (flat_is_split(f, &f->units.flats[k]) && nelem > most)
+        const struct flat *flat = &f->units.flats[k];
+        if ((flat_is_split(f, flat) || flat_is_lone(f, flat)) && nelem > most)
             most = nelem;
     }
     return (most < MASTER_PIECE ? most : MASTER_PIECE) * sizeof(float);
@@ -35,6 +36,7 @@ uint64_t master_joined_nbytes(const struct fsdp *f)
 struct range {
     struct fsdp *f;
     const struct flat_state *s, *home; /* home NULL: it is there */
+    enum fsdp_dtype dtype;             /* of s->param */
     uint64_t pos, nelem;
 };
 
@@ -51,35 +53,49 @@ static int bring(const struct range *r, bool back, struct fsdp_err *err)
                             r->nelem * sizeof *to->master, err);
     FSDP_TRY(offload_copy(r->f, lane, (uint16_t *)to->param + r->pos,
                           (uint16_t *)from->param + r->pos, r->nelem * sizeof(uint16_t), err));
+    if (!to->rest)
+        return FSDP_OK;
     return offload_copy(r->f, lane, to->rest + r->pos, from->rest + r->pos,
                         r->nelem * sizeof(uint16_t), err);
 }
 
-static int visit_range(const struct range *r, const struct master_visit *v, struct fsdp_err *err)
+/* Out of the 16 bits that there are instead of a master, or into them. */
+static int widen(const struct range *r, float *x, bool back, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
-    bool split = !r->s->master;
-    uint16_t *param = split ? (uint16_t *)r->s->param + r->pos : NULL;
-    uint16_t *rest = split ? r->s->rest + r->pos : NULL;
-    float *x = split ? r->f->mem.joined : r->s->master + r->pos;
+    uint16_t *param = (uint16_t *)r->s->param + r->pos, *rest = r->s->rest;
+
+    if (!rest)
+        return back ? fsdp_cast(lane, param, r->dtype, x, FSDP_F32, r->nelem, err)
+                    : fsdp_cast(lane, x, FSDP_F32, param, r->dtype, r->nelem, err);
+    return back ? fsdp_split(lane, param, rest + r->pos, x, r->nelem, err)
+                : fsdp_join(lane, x, param, rest + r->pos, r->nelem, err);
+}
+
+static int visit_range(const struct range *r, const struct master_visit *v, struct fsdp_err *err)
+{
+    const bool narrow = !r->s->master;
+    float *x = narrow ? r->f->mem.joined : r->s->master + r->pos;
 
     if (v->reads)
         FSDP_TRY(bring(r, false, err));
-    if (v->reads && split)
-        FSDP_TRY(fsdp_join(lane, x, param, rest, r->nelem, err));
+    if (v->reads && narrow)
+        FSDP_TRY(widen(r, x, false, err));
     FSDP_TRY(v->fn(v->ctx, x, r->pos - v->pos, r->nelem, err));
-    if (v->writes && split)
-        FSDP_TRY(fsdp_split(lane, param, rest, x, r->nelem, err));
+    if (v->writes && narrow)
+        FSDP_TRY(widen(r, x, true, err));
     return v->writes ? bring(r, true, err) : FSDP_OK;
 }
 
-static int visit_pieces(struct fsdp *f, const struct flat_state *s, const struct flat_state *home,
-                        const struct master_visit *v, struct fsdp_err *err)
+/* of: all but its place. */
+static int visit_pieces(const struct range *of, const struct master_visit *v, struct fsdp_err *err)
 {
-    uint64_t most = s->master && !home ? v->nelem : MASTER_PIECE;
+    uint64_t most = of->s->master && !of->home ? v->nelem : MASTER_PIECE;
 
     for (uint64_t at = 0; at < v->nelem; at += most) {
-        struct range range = {f, s, home, v->pos + at, v->nelem - at < most ? v->nelem - at : most};
+        struct range range = *of;
+        range.pos = v->pos + at;
+        range.nelem = v->nelem - at < most ? v->nelem - at : most;
         FSDP_TRY(visit_range(&range, v, err));
     }
     return FSDP_OK;
@@ -88,16 +104,19 @@ static int visit_pieces(struct fsdp *f, const struct flat_state *s, const struct
 int master_each_at(struct fsdp *f, const struct flat_state *s, const struct master_visit *visit,
                    struct fsdp_err *err)
 {
-    return visit_pieces(f, s, NULL, visit, err);
+    const struct range range = {.f = f, .s = s, .dtype = FSDP_BF16};
+    return visit_pieces(&range, visit, err);
 }
 
 int master_each(struct fsdp *f, int flat, const struct master_visit *visit, struct fsdp_err *err)
 {
-    const struct flat_state *home = &f->flats[flat];
-    if (!offload_state(f, flat))
-        return visit_pieces(f, home, NULL, visit, err);
-    const struct flat_state s = offload_at(f, flat, 0);
-    return visit_pieces(f, &s, home, visit, err);
+    const struct flat_state *home = &f->flats[flat], s = offload_at(f, flat, 0);
+    const bool there = !offload_state(f, flat);
+    const struct range range = {.f = f,
+                                .s = there ? home : &s,
+                                .home = there ? NULL : home,
+                                .dtype = f->units.flats[flat].param_dtype};
+    return visit_pieces(&range, visit, err);
 }
 
 struct copying {
@@ -146,29 +165,43 @@ struct halves {
     float x[HALVES_PIECE];
 };
 
+static float widened(uint16_t param, enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_F16 ? fsdp_f16_to_f32(param) : fsdp_bf16_to_f32(param);
+}
+
+static uint16_t narrowed(float x, enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_F16 ? fsdp_f32_to_f16(x) : fsdp_f32_to_bf16(x);
+}
+
 /* The elements [first, first + nelem) into h. */
-static int fetch(const struct engine_offload *offload, struct halves *h, const void *param,
-                 const uint16_t *rest, struct fsdp_lane *lane, uint64_t first, size_t nelem,
+static int fetch(const struct master_halves *m, struct halves *h, uint64_t first, size_t nelem,
                  struct fsdp_err *err)
 {
-    FSDP_TRY(offload_copy_host(offload, lane, h->param, (const uint16_t *)param + first, nelem * 2,
-                               err));
-    FSDP_TRY(offload_copy_host(offload, lane, h->rest, rest + first, nelem * 2, err));
-    FSDP_TRY(fsdp_lane_sync(lane, err));
+    FSDP_TRY(offload_copy_host(m->offload, m->lane, h->param, (const uint16_t *)m->param + first,
+                               nelem * 2, err));
+    if (m->rest)
+        FSDP_TRY(offload_copy_host(m->offload, m->lane, h->rest, m->rest + first, nelem * 2, err));
+    FSDP_TRY(fsdp_lane_sync(m->lane, err));
     for (size_t i = 0; i < nelem; i++)
-        h->x[i] = master_join(h->param[i], h->rest[i]);
+        h->x[i] = m->rest ? master_join(h->param[i], h->rest[i]) : widened(h->param[i], m->dtype);
     return FSDP_OK;
 }
 
-static int store(const struct engine_offload *offload, struct halves *h, void *param,
-                 uint16_t *rest, struct fsdp_lane *lane, uint64_t first, size_t nelem,
+static int store(const struct master_halves *m, struct halves *h, uint64_t first, size_t nelem,
                  struct fsdp_err *err)
 {
     for (size_t i = 0; i < nelem; i++)
-        master_split(&h->param[i], &h->rest[i], h->x[i]);
-    FSDP_TRY(offload_copy_host(offload, lane, (uint16_t *)param + first, h->param, nelem * 2, err));
-    FSDP_TRY(offload_copy_host(offload, lane, rest + first, h->rest, nelem * 2, err));
-    return fsdp_lane_sync(lane, err);
+        if (m->rest)
+            master_split(&h->param[i], &h->rest[i], h->x[i]);
+        else
+            h->param[i] = narrowed(h->x[i], m->dtype);
+    FSDP_TRY(offload_copy_host(m->offload, m->lane, (uint16_t *)m->param + first, h->param,
+                               nelem * 2, err));
+    if (m->rest)
+        FSDP_TRY(offload_copy_host(m->offload, m->lane, m->rest + first, h->rest, nelem * 2, err));
+    return fsdp_lane_sync(m->lane, err);
 }
 
 /* A piece of [pos, end): its elements, and which of its bytes are meant. */
@@ -181,9 +214,8 @@ static size_t piece_of(uint64_t pos, uint64_t end, uint64_t *first, size_t *skip
     return (*skip + *nbytes + 3) / 4;
 }
 
-int master_read_split(const struct engine_offload *offload, const void *param, const uint16_t *rest,
-                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
-                      struct fsdp_err *err)
+int master_read_halves(const struct master_halves *m, uint64_t pos, void *dst, size_t nbytes,
+                       struct fsdp_err *err)
 {
     struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
     char *to = dst;
@@ -192,7 +224,7 @@ int master_read_split(const struct engine_offload *offload, const void *param, c
     for (uint64_t end = pos + nbytes; pos < end && !rc;) {
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
-        rc = fetch(offload, h, param, rest, lane, first, nelem, err);
+        rc = fetch(m, h, first, nelem, err);
         if (!rc)
             memcpy(to, (const char *)h->x + skip, here);
         pos += here;
@@ -202,9 +234,8 @@ int master_read_split(const struct engine_offload *offload, const void *param, c
     return rc;
 }
 
-int master_write_split(const struct engine_offload *offload, void *param, uint16_t *rest,
-                       struct fsdp_lane *lane, uint64_t pos, const void *src, size_t nbytes,
-                       struct fsdp_err *err)
+int master_write_halves(const struct master_halves *m, uint64_t pos, const void *src, size_t nbytes,
+                        struct fsdp_err *err)
 {
     struct halves *h = fsdp_alloc(1, sizeof *h, "halves of masters", err);
     const char *from = src;
@@ -214,10 +245,10 @@ int master_write_split(const struct engine_offload *offload, void *param, uint16
         uint64_t first;
         size_t skip, here, nelem = piece_of(pos, end, &first, &skip, &here);
         if (skip || here % 4) /* the rest of an element stays */
-            rc = fetch(offload, h, param, rest, lane, first, nelem, err);
+            rc = fetch(m, h, first, nelem, err);
         memcpy((char *)h->x + skip, from, here);
         if (!rc)
-            rc = store(offload, h, param, rest, lane, first, nelem, err);
+            rc = store(m, h, first, nelem, err);
         pos += here;
         from += here;
     }

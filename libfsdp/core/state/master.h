@@ -35,14 +35,20 @@ int master_copy(struct fsdp *f, int flat, uint64_t pos, float *dst, uint64_t nel
 int master_set(struct fsdp *f, int flat, uint64_t pos, const float *src, uint64_t nelem,
                struct fsdp_err *err);
 
-/* Bytes [pos, pos + nbytes) of a split master whose halves begin at param and rest, as if it were
- * fp32: to host memory and from it. On any lane that nothing else is under way on. Block. */
-int master_read_split(const struct engine_offload *offload, const void *param, const uint16_t *rest,
-                      struct fsdp_lane *lane, uint64_t pos, void *dst, size_t nbytes,
-                      struct fsdp_err *err);
-int master_write_split(const struct engine_offload *offload, void *param, uint16_t *rest,
-                       struct fsdp_lane *lane, uint64_t pos, const void *src, size_t nbytes,
+/* A master in 16 bits, or twice that: the halves of a split one begin at param and rest; one that
+ * is not there, for what is frozen, is param in dtype (BF16 or F16), and rest is NULL. */
+struct master_halves {
+    const struct engine_offload *offload;
+    void *param;
+    uint16_t *rest;
+    enum fsdp_dtype dtype;
+    struct fsdp_lane *lane; /* any that nothing else is under way on */
+};
+/* Its bytes [pos, pos + nbytes), as if it were fp32: to host memory and from it. Block. */
+int master_read_halves(const struct master_halves *m, uint64_t pos, void *dst, size_t nbytes,
                        struct fsdp_err *err);
+int master_write_halves(const struct master_halves *m, uint64_t pos, const void *src, size_t nbytes,
+                        struct fsdp_err *err);
 
 /* State tensors that begin as the weights (an average), and that no load has written, do so.
  * Enqueues. */

@@ -123,8 +123,7 @@ static void point(struct flat_state *s, const struct part *parts, int n, bool on
 
 static bool is_one(const struct fsdp *f, int flat)
 {
-    const struct flat *of = &f->units.flats[flat];
-    return !flat_is_apart(f, of) && !flat_is_split(f, of);
+    return flat_is_one(f, &f->units.flats[flat]);
 }
 
 void offload_place(struct fsdp *f, int flat, char *base)

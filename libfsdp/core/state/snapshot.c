@@ -27,6 +27,7 @@
 struct part {
     const char *live;
     const uint16_t *rest; /* of a split master, whose parameters live is; else NULL */
+    bool narrow;          /* live is in 16 bits, with a rest or without */
     uint64_t nelem;
     size_t elem_nbytes; /* of live */
     bool is_copied;
@@ -103,8 +104,11 @@ static struct part live_part(const struct fsdp *f, int flat, int i)
     if (s->master)
         return (struct part){
             .live = (const char *)s->master, .nelem = nelem, .elem_nbytes = sizeof(float)};
-    return (struct part){
-        .live = s->param, .rest = s->rest, .nelem = nelem, .elem_nbytes = sizeof *s->rest};
+    return (struct part){.live = s->param,
+                         .rest = s->rest,
+                         .narrow = true,
+                         .nelem = nelem,
+                         .elem_nbytes = sizeof *s->rest};
 }
 
 static int find_room(struct fsdp_snapshot *s, uint64_t budget_nbytes, struct fsdp_err *err)
@@ -335,8 +339,9 @@ int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err)
 struct view {
     struct fsdp_snapshot *s;
     const struct part *part;
-    const char *data;     /* the slice's */
-    const uint16_t *rest; /* of a split master */
+    const char *data;      /* the slice's */
+    const uint16_t *rest;  /* of a split master */
+    enum fsdp_dtype dtype; /* of data that is narrow */
     uint64_t nbytes;
     int tensor;
     bool was_read;
@@ -349,16 +354,18 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
         return fsdp_err_set(err, FSDP_EINVAL, "bytes %llu + %zu of a slice of %llu",
                             (unsigned long long)pos, nbytes, (unsigned long long)v->nbytes);
     v->was_read = true;
-    if (v->part->is_copied && !v->rest) {
+    if (v->part->is_copied && !v->part->narrow) {
         memcpy(dst, v->data + pos, nbytes);
         return FSDP_OK;
     }
     if (!v->part->is_copied && v->part->read[v->tensor])
         return fsdp_err_set(err, FSDP_EINTERNAL,
                             "a snapshot without room for all is read twice, but training went on");
-    if (v->rest)
-        return master_read_split(&v->s->f->offload, v->data, v->rest, v->s->lane, pos, dst, nbytes,
-                                 err);
+    if (v->part->narrow) {
+        const struct master_halves halves = {&v->s->f->offload, (void *)(uintptr_t)v->data,
+                                             (uint16_t *)(uintptr_t)v->rest, v->dtype, v->s->lane};
+        return master_read_halves(&halves, pos, dst, nbytes, err);
+    }
     FSDP_TRY(offload_copy_host(&v->s->f->offload, v->s->lane, dst, v->data + pos, nbytes, err));
     return fsdp_lane_sync(v->s->lane, err);
 }
@@ -366,7 +373,7 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
 static const void *view_at(void *ctx, uint64_t pos, size_t nbytes)
 {
     struct view *v = ctx;
-    if (!v->part->is_copied || v->rest || pos > v->nbytes || nbytes > v->nbytes - pos)
+    if (!v->part->is_copied || v->part->narrow || pos > v->nbytes || nbytes > v->nbytes - pos)
         return NULL;
     return v->data + pos;
 }
@@ -402,6 +409,7 @@ static int visit(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void
                         .part = part,
                         .data = data + at->pos * part->elem_nbytes,
                         .rest = rest ? rest + at->pos : NULL,
+                        .dtype = s->f->units.flats[at->flat].param_dtype,
                         .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype),
                         .tensor = at->tensor};
     struct fsdp_slice_io io = {.ctx = &view, .read = view_read, .write = view_write, .at = view_at};

@@ -59,7 +59,7 @@ struct slice_mem {
     const struct fsdp *f;
     struct fsdp_lane *lane;
     char *data;
-    uint16_t *rest; /* of a split master, whose parameters data are; else NULL */
+    struct master_halves halves; /* param NULL: data is fp32, or what the slice says */
     uint64_t nbytes;
     bool *written; /* set by a write; may be NULL */
 };
@@ -76,8 +76,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
 {
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
-    if (m->rest)
-        return master_read_split(&m->f->offload, m->data, m->rest, m->lane, pos, dst, nbytes, err);
+    if (m->halves.param)
+        return master_read_halves(&m->halves, pos, dst, nbytes, err);
     FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, dst, m->data + pos, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
@@ -85,7 +85,7 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
 static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
 {
     const struct slice_mem *m = ctx;
-    bool in_memory = fsdp_device_is_host(m->f->device) && !m->rest &&
+    bool in_memory = fsdp_device_is_host(m->f->device) && !m->halves.param &&
                      !offload_file_holds(m->f->offload.file, m->data);
     /* Whatever fails is reported by the read that follows. */
     if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
@@ -100,8 +100,8 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     FSDP_TRY(check_range(m, pos, nbytes, err));
     if (m->written)
         *m->written = true;
-    if (m->rest)
-        return master_write_split(&m->f->offload, m->data, m->rest, m->lane, pos, src, nbytes, err);
+    if (m->halves.param)
+        return master_write_halves(&m->halves, pos, src, nbytes, err);
     FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, m->data + pos, src, nbytes, err));
     return fsdp_lane_sync(m->lane, err);
 }
@@ -200,7 +200,11 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
         mem.data = (char *)(state->master + at->pos);
     } else {
         mem.data = (char *)((uint16_t *)state->param + at->pos);
-        mem.rest = state->rest + at->pos;
+        mem.halves = (struct master_halves){.offload = &f->offload,
+                                            .param = mem.data,
+                                            .rest = state->rest ? state->rest + at->pos : NULL,
+                                            .dtype = f->units.flats[at->flat].param_dtype,
+                                            .lane = mem.lane};
     }
     struct fsdp_slice_io io = {
         .ctx = &mem, .read = slice_read, .write = slice_write, .at = slice_at};
@@ -241,8 +245,9 @@ static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *er
     if (s.master) {
         FSDP_TRY(broadcast_part(f, k, s.master, nelem, FSDP_F32, err));
     } else {
-        FSDP_TRY(broadcast_part(f, k, s.param, nelem, FSDP_BF16, err));
-        FSDP_TRY(broadcast_part(f, k, s.rest, nelem, FSDP_BF16, err)); /* 16 bits of any meaning */
+        FSDP_TRY(broadcast_part(f, k, s.param, nelem, f->units.flats[k].param_dtype, err));
+        if (s.rest) /* 16 bits, whatever they mean */
+            FSDP_TRY(broadcast_part(f, k, s.rest, nelem, FSDP_BF16, err));
     }
     return offload_end(f, k, err);
 }

@@ -126,6 +126,10 @@ struct fsdp_opts {
      * declared frozen or ignored. Frozen: gathered, no gradient. Ignored: whole on every rank, no
      * gradient; saved as any other. */
     const char *const *frozen, *const *ignored;
+    /* What is not trained has no fp32 master where param_dtype is narrower: it is rounded when it
+     * is loaded, and kept as it is gathered. A checkpoint has the rounded values. Not with a codec.
+     */
+    bool frozen_in_param_dtype;
     /* F32, BF16 or F16. Masters and optimizer state are fp32; their gathered copy, which modules
      * compute with, is in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
@@ -157,7 +161,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 4
+#define FSDP_OPTS_VERSION 5
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \
