@@ -28,8 +28,9 @@ double flops_forward(const struct flops_model *m, int64_t T)
     return 2 * (matrices + keys * m->nheads * dims);
 }
 
-/* Backward makes two products of each: the gradients of both factors. */
+/* Backward makes two products of each: the gradients of both factors, or of a frozen matrix that of
+ * the other. */
 double flops_train(const struct flops_model *m, int64_t T)
 {
-    return 3 * flops_forward(m, T);
+    return 3 * flops_forward(m, T) - 2 * m->frozen;
 }

@@ -21,7 +21,8 @@ struct flops_model {
     /* The last `nwindowed` layers see at most `window` tokens, the own one included. */
     int nwindowed;
     int64_t window;
-    double head; /* elements of the matrix of the logits */
+    double head;   /* elements of the matrix of the logits */
+    double frozen; /* elements of all of these matrices that are not trained */
 };
 
 /* Mean number of tokens that a token of a row of T sees. window 0: all that come before it, and

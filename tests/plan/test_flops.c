@@ -47,6 +47,9 @@ static void test_models(void)
      * 4096.5 of them at T 8192: 2147745792. */
     ok(flops_forward(&m, 8192) == 15009316864.0 + 2147745792.0, "Llama 3 8B forward");
     ok(flops_train(&m, 8192) == 3 * 17157062656.0, "and with backward");
+    m.frozen = 1000;
+    ok(flops_train(&m, 8192) == 3 * 17157062656.0 - 2000, "a frozen matrix has no gradient");
+    m.frozen = 0;
     m.bidirectional = true;
     ok(flops_forward(&m, 8192) == 15009316864.0 + 524288.0 * 8192, "if it saw what follows");
     m.bidirectional = false;
