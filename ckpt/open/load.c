@@ -72,6 +72,51 @@ static int load_mine(struct loader *l, struct fsdp_err *err)
     return l->args->slices(l->args->slices_ctx, load_slice, l, err);
 }
 
+/* Elements that a replica read of a tensor, and the CRC of these parts; r: the replica's first
+ * rank.
+ */
+static uint64_t sum_replica(uint64_t *sum, const struct share *shares, size_t stride, int nranks,
+                            int r)
+{
+    const int replica = shares[(size_t)r * stride].replica;
+    uint64_t nelem = 0;
+
+    *sum = 0;
+    for (int q = r; q < nranks; q++) {
+        const struct share *share = &shares[(size_t)q * stride];
+        if (!share->nelem || share->replica != replica)
+            continue;
+        *sum ^= share->part;
+        nelem += share->nelem;
+    }
+    return nelem;
+}
+
+static bool is_first_of_replica(const struct share *shares, size_t stride, int r)
+{
+    for (int q = 0; q < r; q++)
+        if (shares[(size_t)q * stride].nelem &&
+            shares[(size_t)q * stride].replica == shares[(size_t)r * stride].replica)
+            return false;
+    return shares[(size_t)r * stride].nelem > 0;
+}
+
+/* Tells the caller of a tensor that was read whole. */
+static void tell_whole(const struct loader *l, const struct share *shares, size_t stride,
+                       const struct ckpt_tensor *tensor)
+{
+    uint64_t sum;
+
+    for (int r = 0; l->args->whole && r < l->oob->size; r++) {
+        if (!is_first_of_replica(shares, stride, r))
+            continue;
+        if (sum_replica(&sum, shares, stride, l->oob->size, r) ==
+            fsdp_tensor_nelem(&tensor->tensor))
+            l->args->whole(l->args->whole_ctx, tensor->tensor.name, sum);
+        return;
+    }
+}
+
 /* Judges a tensor by all ranks' shares; sets *actual if its fingerprint is wrong. */
 enum verdict { UNREAD, GOOD, DAMAGED, UNKNOWN };
 
@@ -82,22 +127,10 @@ static enum verdict judge_tensor(uint64_t *actual, const struct share *shares, s
     enum verdict verdict = UNREAD;
 
     for (int r = 0; r < nranks; r++) {
-        const struct share *first = &shares[(size_t)r * stride];
-        uint64_t sum = 0, nelem = 0;
-        bool counted = false;
-        if (!first->nelem)
+        uint64_t sum;
+        if (!is_first_of_replica(shares, stride, r))
             continue;
-        for (int q = 0; q < nranks; q++) {
-            const struct share *share = &shares[(size_t)q * stride];
-            if (!share->nelem || share->replica != first->replica)
-                continue;
-            counted |= q < r;
-            sum ^= share->part;
-            nelem += share->nelem;
-        }
-        if (counted) /* this replica was judged with its first rank */
-            continue;
-        if (nelem != total)
+        if (sum_replica(&sum, shares, stride, nranks, r) != total)
             return UNKNOWN;
         if (sum != tensor->fingerprint) {
             *actual = sum;
@@ -135,6 +168,7 @@ static int judge_all(struct loader *l, int *damaged, uint64_t *actual, struct fs
         for (size_t i = 0; rc == FSDP_OK && i < count; i++) {
             const struct ckpt_tensor *tensor = &layout->tensors[from + (int)i];
             uint64_t sum;
+            tell_whole(l, &all[i], count, tensor);
             enum verdict verdict = tensor->has_fingerprint
                                        ? judge_tensor(&sum, &all[i], count, l->oob->size, tensor)
                                    : by_piece ? was_read(&all[i], count, l->oob->size)
@@ -239,7 +273,7 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
     struct fsdp_err local = FSDP_ERR_INIT;
     int rc = run_load(&l, &local);
 
-    if (rc == FSDP_OK)
+    if (rc == FSDP_OK && !args->some)
         tell_unused(&l);
     ckpt_buffers_destroy(&l.buffers);
     fsdp_free(l.shares);

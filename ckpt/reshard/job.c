@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt/adapter.h"
 #include "format/dcp/dcp.h"
 #include "format/hf/hf_names.h"
 #include "writer.h"
@@ -34,6 +35,14 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
             "files");
     if (args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(args->out, err));
+    if (args->adapters && args->select.nmaps)
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "adapters are named as the model is: merge them first, "
+                                           "and map the names of what comes out"),
+                              "map");
+    if (args->adapters)
+        FSDP_TRY(ckpt_adapters_check(args->adapters, job->ckpt, err));
     if (!args->dtype)
         return FSDP_OK;
     job->cast = true;

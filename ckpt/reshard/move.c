@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "ckpt/adapter.h"
 #include "format/dcp/blob.h"
 #include "util/convert.h"
 #include "util/crc.h"
@@ -289,6 +290,15 @@ static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_er
     return FSDP_OK;
 }
 
+/* A stored tensor under the name that adapters know it by. */
+static struct fsdp_tensor weight_of(const struct ckpt_job *job, const struct ckpt_job_part *part)
+{
+    const struct ckpt_tensor *stored = &job->ckpt->m.layout.tensors[part->tensor];
+    struct fsdp_tensor out = stored->tensor;
+    out.name = ckpt_own_name(stored);
+    return out;
+}
+
 static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
 {
     struct ckpt_job *job = w->m->job;
@@ -296,6 +306,8 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     const struct ckpt_job_part *from = &job->parts[s->part];
     const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
     enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
+    const struct fsdp_tensor weight = weight_of(job, from);
+    bool changes = ckpt_adapters_change(job->args->adapters, weight.name);
     bool same = dtype == to->dtype;
     char *dst = w->out + s->at;
     uint32_t *crc32c = &w->record.crc32c;
@@ -305,17 +317,20 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
                                          .scratch = w->scratch,
                                          .scratch_nbytes = job->budget.block_nbytes,
                                          .sum = &part,
-                                         .crc32c = same ? crc32c : NULL};
+                                         .crc32c = same && !changes ? crc32c : NULL};
     FSDP_TRY(ckpt_job_read(&to_here, job, from, &s->box, err));
+    if (changes)
+        FSDP_TRY(ckpt_adapters_apply(job->args->adapters, &weight, &s->box, to_here.dst, err));
     if (!same)
         ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
     w->record.parts[i] = part;
     w->out_parts[i] = part;
-    if (!same || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
+    if (!same || changes || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
         from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
                             ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
                             : 1))
-        w->out_parts[i] = ckpt_fingerprint_part_summed(same ? NULL : crc32c, to, &s->box, dst);
+        w->out_parts[i] =
+            ckpt_fingerprint_part_summed(same && !changes ? NULL : crc32c, to, &s->box, dst);
     return FSDP_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "ckpt/adapter.h"
 #include "file/zst.h"
 #include "format/hf/hf_names.h"
 #include "writer.h"
@@ -12,8 +13,7 @@
 
 static int refuse_existing(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' already exists (--overwrite replaces it)",
+    return fsdp_err_set(err, FSDP_EEXIST, "'%s' already exists (--overwrite replaces it)",
                         job->commit.final);
 }
 
@@ -149,6 +149,8 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
                           job->ntensors};
 
     FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
+    if (args->adapters)
+        FSDP_TRY(ckpt_adapters_hash(&hash, args->adapters, err));
     hash = fsdp_hash(hash, numbers, sizeof numbers);
     for (int i = 0; i < job->ntensors; i++) {
         const struct ckpt_job_tensor *t = &job->tensors[job->order[i]];

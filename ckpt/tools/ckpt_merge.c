@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-merge: full weights from a sharded checkpoint. Options and one call. */
+#include "ckpt/adapter.h"
 #include "tool.h"
 
 struct settings {
     struct tool tool; /* first */
     bool dcp;
+    const char *adapters[TOOL_MAX_GLOBS];
+    int nadapters;
 };
+
+static int take_adapter(void *to, const char *text, struct fsdp_err *err)
+{
+    struct settings *set = to;
+    if (set->nadapters == TOOL_MAX_GLOBS)
+        return fsdp_err_set(err, FSDP_EINVAL, "there may be %d adapters", TOOL_MAX_GLOBS);
+    set->adapters[set->nadapters++] = text;
+    return FSDP_OK;
+}
 
 static int take_shard_size(void *to, const char *text, struct fsdp_err *err)
 {
@@ -17,6 +29,10 @@ static const struct fsdp_cli_option merge_rows[] = {
     {"max-shard-size", .arg = "SIZE", .kind = FSDP_CLI_OWN,
      .offset = AT(tool.args.max_shard_nbytes), .parse = take_shard_size,
      .help = "begin a new file of a folder at this size (default: 5GB; 0: never)"},
+    {"adapter", .arg = "PATH[=WEIGHT]", .kind = FSDP_CLI_OWN, .parse = take_adapter,
+     .is_file = true,
+     .help = "add a LoRA adapter to the weights, times WEIGHT: PEFT's folder, or a checkpoint of a "
+             "run with adapters; repeat it for more"},
     {"dcp", .offset = AT(dcp),
      .help = "write a folder of .distcp files for torch.distributed.checkpoint instead"},
     {"all", .offset = AT(tool.args.all), .help = "also write the optimizer's tensors"},
@@ -40,12 +56,26 @@ static const struct fsdp_cli_program program = {
     .notes = TOOL_SIZE_HELP,
     .examples = "ckpt-merge checkpoints -o merged\n"
                 "ckpt-merge checkpoints/step-00001000 -o model.safetensors --dtype bfloat16\n"
-                "ckpt-merge checkpoints -o layer0.safetensors --include 'model.layers.0.*'",
+                "ckpt-merge --adapter checkpoints Llama-3.1-8B -o merged",
     .exits = tool_exits,
     .least = 1,
     .most = 1,
     .operands = "exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT",
 };
+
+static int merge(struct settings *set)
+{
+    struct tool *tool = &set->tool;
+    struct ckpt_adapters *adapters = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (set->nadapters && ckpt_adapters_open(&adapters, set->adapters, set->nadapters, &err))
+        return tool_fail(tool, tool_status(&err), err.text);
+    tool->args.adapters = adapters;
+    const int status = tool_write(tool, tool->operands[0]);
+    ckpt_adapters_close(adapters);
+    return status;
+}
 
 int main(int argc, char **argv)
 {
@@ -61,5 +91,5 @@ int main(int argc, char **argv)
         tool->args.output = CKPT_OUTPUT_DCP;
     if (tool->args.all && tool->args.ema)
         return tool_fail(tool, TOOL_USAGE, "--ema takes the place of weights; --all keeps them");
-    return tool_write(tool, tool->operands[0]);
+    return merge(&set);
 }

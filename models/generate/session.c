@@ -31,6 +31,32 @@ static int write_param(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     return fsdp_lane_sync(to->lane, err);
 }
 
+static int keep_param(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    (void)err;
+    memcpy((char *)ctx + pos, src, nbytes);
+    return FSDP_OK;
+}
+
+/* With what adapters add to it, which is made in fp32. */
+static int load_adapted(struct generate_session *s, const struct fsdp_slice *slice, float *to,
+                        struct fsdp_err *err)
+{
+    const size_t nelem = (size_t)fsdp_tensor_nelem(&slice->tensor);
+    float *whole = fsdp_alloc(nelem, sizeof *whole, slice->tensor.name, err);
+    const struct fsdp_slice_io io = {.ctx = whole, .write = keep_param};
+    int rc = whole ? ckpt_read_slice(s->ckpt, slice, &io, err) : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK)
+        rc = ckpt_adapters_apply(s->adapters, &slice->tensor, &slice->box, whole, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_copy(s->lane, to, whole, nelem * sizeof *whole, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_lane_sync(s->lane, err);
+    fsdp_free(whole);
+    return rc;
+}
+
 static int load_param(struct generate_session *s, int i, struct fsdp_err *err)
 {
     struct fsdp_slice slice = {.tensor = fsdp_param_tensor(s->tree, i), .nreplica = 1};
@@ -39,6 +65,8 @@ static int load_param(struct generate_session *s, int i, struct fsdp_err *err)
     s->param[i] = fsdp_device_alloc(s->device, nbytes, slice.tensor.name, err);
     if (!s->param[i])
         return FSDP_ENOMEM;
+    if (ckpt_adapters_change(s->adapters, slice.tensor.name))
+        return load_adapted(s, &slice, s->param[i], err);
     struct destination to = {s->lane, (char *)s->param[i]};
     struct fsdp_slice_io io = {.ctx = &to, .write = write_param};
     return ckpt_read_slice(s->ckpt, &slice, &io, err);
@@ -102,6 +130,10 @@ int generate_session_open(struct generate_session *s, const struct generate_sett
 {
     s->path = set->model;
     FSDP_TRY(ckpt_open(&s->ckpt, s->path, err));
+    if (set->adapter) {
+        FSDP_TRY(ckpt_adapters_open(&s->adapters, &set->adapter, 1, err));
+        FSDP_TRY(ckpt_adapters_check(s->adapters, s->ckpt, err));
+    }
     FSDP_TRY(create_model(s, err));
     FSDP_TRY(read_config(s, set->ignore_config, err));
     FSDP_TRY(open_device(s, set->device, err));
@@ -160,5 +192,6 @@ void generate_session_close(struct generate_session *s)
     if (s->model)
         s->ops->destroy(s->model);
     generate_files_remove(s);
+    ckpt_adapters_close(s->adapters);
     ckpt_close(s->ckpt);
 }

@@ -3,14 +3,15 @@
 #ifndef GENERATE_SESSION_H
 #define GENERATE_SESSION_H
 
-#include "ckpt/ckpt.h"
+#include "ckpt/adapter.h"
 #include "family/model.h"
 #include "settings.h"
 
 struct generate_session {
     struct ckpt *ckpt;
-    const char *path; /* as asked for; borrowed */
-    char *fetched;    /* folder of small files that came from a store; NULL: there are none */
+    struct ckpt_adapters *adapters; /* NULL: none */
+    const char *path;               /* as asked for; borrowed */
+    char *fetched; /* folder of small files that came from a store; NULL: there are none */
     const struct model_ops *ops;
     struct model *model;
     struct fsdp_module_tree *tree;

@@ -9,7 +9,7 @@
 #include "sampler.h"
 
 struct generate_settings {
-    const char *model, *prompt, *tokens, *prompts, *output, *device;
+    const char *model, *adapter, *prompt, *tokens, *prompts, *output, *device;
     bool logits, probabilities, ignore_eos, ignore_config, greedy, sample, verbose;
     bool overwrite, resume;
     int batch;             /* sequences at once */

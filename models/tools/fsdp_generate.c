@@ -30,6 +30,8 @@ static int parse_date(void *to, const char *text, struct fsdp_err *err)
 static const char *const tokenizers[] = {"auto", "bytes", NULL};
 static const struct fsdp_cli_option prompt_rows[] = {
     {"model", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(model), .help = "the weights"},
+    {"adapter", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(adapter),
+     .help = "a LoRA adapter to add to them: PEFT's folder, or a checkpoint of a run with adapters"},
     {"prompt", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(prompt),
      .help = "the text to continue"},
     {"tokens", .arg = "LIST", .kind = FSDP_CLI_TEXT, .offset = AT(tokens),

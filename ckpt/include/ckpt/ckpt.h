@@ -193,7 +193,7 @@ int ckpt_retain(const char *root, int keep, const int64_t *spare, int nspare, ck
 struct ckpt_gc_item {
     const char *path, *what; /* what: "was never finished", ... */
     uint64_t nbytes;
-    int64_t age_s;     /* since anything in it was touched */
+    int64_t age_s; /* since anything in it was touched */
     bool
         is_old; /* removed, or in a dry run would be; a young one may still be written, and stays */
     const char *stays; /* why an old one is not removed; NULL: it is */
@@ -304,8 +304,8 @@ int ckpt_extra_read(char **out, size_t *nbytes, const char *path, size_t max_nby
                     struct fsdp_err *err);
 
 /* May a small file next to weights be copied with them? False for a symbolic link that leaves its
- * folder, or leads to nothing: nobody must get a file of this machine copied by a link. One into the
- * blobs of a Hugging Face cache is fine. Local. */
+ * folder, or leads to nothing: nobody must get a file of this machine copied by a link. One into
+ * the blobs of a Hugging Face cache is fine. Local. */
 bool ckpt_extra_is_own(const char *path);
 
 /* Reads the elements of `slice` (matched by name or alias; shape must be equal) into io->write, in
@@ -330,6 +330,11 @@ struct ckpt_load_args {
      * they are not used. */
     const struct ckpt_alias *aliases;
     int naliases;
+    bool some;   /* weights that no slice asks for are no reason for a warning */
+    /* Called on every rank for each tensor that the ranks read whole: its name, and the CRC-64/XZ
+     * over its row-major bytes as stored. NULL is allowed. */
+    void (*whole)(void *ctx, const char *name, uint64_t fingerprint);
+    void *whole_ctx;
 };
 #define CKPT_LOAD_ARGS_VERSION 2
 #define CKPT_LOAD_ARGS_INIT                                                                        \
@@ -377,6 +382,8 @@ enum ckpt_output {
     CKPT_OUTPUT_HF_DCP, /* its Hugging Face layout: a safetensors file of boxes per rank */
 };
 
+struct ckpt_adapters; /* ckpt/adapter.h */
+
 struct ckpt_reshard_args {
     uint32_t version;
     const char *out;
@@ -393,10 +400,11 @@ struct ckpt_reshard_args {
     int nthreads;                /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
     bool dry_run; /* plans and checks; writes nothing */
+    const struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
     ckpt_progress_f *progress;
     void *progress_ctx;
 };
-#define CKPT_RESHARD_ARGS_VERSION 1
+#define CKPT_RESHARD_ARGS_VERSION 2
 #define CKPT_RESHARD_ARGS_INIT                                                                     \
     {                                                                                              \
         .version = CKPT_RESHARD_ARGS_VERSION, .shard_size = 1, .replicate_size = 1,                \

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading an adapter, and what its configuration means. */
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/adapter.h"
+#include "util/text.h"
+
+enum { MAX_CONFIG_NBYTES = 1 << 20, PATH_NBYTES = 4096 };
+#define LORA_A ".lora_A.weight"
+
+struct ckpt_adapter {
+    struct ckpt_adapter_spec spec;
+    json_t *json; /* what the spec's texts are of */
+    struct ckpt *ckpt;
+    const char **texts; /* of targets, then of modules_to_save */
+    char **names;       /* [spec.ntargets] */
+};
+
+double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec)
+{
+    return spec->alpha / (spec->rslora ? sqrt(spec->r) : spec->r);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static bool is_number(const char *text, size_t nbytes)
+{
+    size_t i = 0;
+    while (i < nbytes && isdigit((unsigned char)text[i]))
+        i++;
+    return nbytes && i == nbytes;
+}
+
+const char *ckpt_adapter_target(size_t *nbytes, const char *name)
+{
+    const size_t n = strlen(name), suffix = strlen(LORA_A);
+    const char *begin = NULL;
+
+    if (n < suffix || strcmp(name + n - suffix, LORA_A))
+        return NULL;
+    for (const char *at = name; at < name + n - suffix; at += strcspn(at, ".") + 1)
+        if (is_number(at, strcspn(at, ".")))
+            begin = at + strcspn(at, ".") + 1;
+    *nbytes = begin ? (size_t)(name + n - suffix - begin) : 0;
+    return begin;
+}
+
+static bool is_known(const struct ckpt_adapter *a, const char *target, size_t nbytes)
+{
+    for (int i = 0; i < a->spec.ntargets; i++)
+        if (!strncmp(a->names[i], target, nbytes) && !a->names[i][nbytes])
+            return true;
+    return false;
+}
+
+/* The file tells which modules have adapters better than target_modules, which may be a pattern. */
+static int find_targets(struct ckpt_adapter *a, struct fsdp_err *err)
+{
+    const int ntensors = ckpt_ntensors(a->ckpt);
+
+    if (!(a->names = fsdp_alloc((size_t)ntensors + 1, sizeof *a->names, "targets", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < ntensors; i++) {
+        const char *name = ckpt_tensor_at(a->ckpt, i)->tensor.name;
+        size_t nbytes;
+        const char *target = ckpt_adapter_target(&nbytes, name);
+        if (strncmp(name, CKPT_ADAPTER_PREFIX, strlen(CKPT_ADAPTER_PREFIX)))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "%s: tensor '%s' is not of PEFT's LoRA: its name does not begin "
+                                "with " CKPT_ADAPTER_PREFIX,
+                                ckpt_path(a->ckpt), name);
+        if (!target || is_known(a, target, nbytes))
+            continue;
+        if (!(a->names[a->spec.ntargets] = fsdp_sprintf(err, "%.*s", (int)nbytes, target)))
+            return FSDP_ENOMEM;
+        a->spec.ntargets++;
+    }
+    return FSDP_OK;
+}
+
+/* ---- adapter_config.json --------------------------------------------------------------------- */
+
+/* Keys that must ask for nothing, because they change what is computed. */
+static const char *const refused[] = {
+    "rank_pattern",      "alpha_pattern",           "lora_bias",
+    "target_parameters", "layer_replication",       "use_qalora",
+    "use_bdlora",        "trainable_token_indices", "velora_config",
+    "monteclora_config", "alora_invocation_tokens", "use_dora",
+};
+/* Of init_lora_weights: those that change the model, too. */
+static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+
+static bool asks_for_nothing(const json_t *value)
+{
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_object(value) && !json_object_size(value)) ||
+           (json_is_array(value) && !json_array_size(value));
+}
+
+static int refuse_key(const char *path, const char *key, const json_t *value, struct fsdp_err *err)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                 "%s: %s %.80s is not supported: LoRA and rsLoRA on linear maps are", path, key,
+                 text ? text : "");
+    free(text);
+    return FSDP_EUNSUPPORTED;
+}
+
+static int check_keys(const json_t *json, const char *path, struct fsdp_err *err)
+{
+    const char *type = json_string_value(json_object_get(json, "peft_type"));
+    const char *bias = json_string_value(json_object_get(json, "bias"));
+    const char *init = json_string_value(json_object_get(json, "init_lora_weights"));
+
+    if (!type || strcmp(type, "LORA"))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: peft_type is %s, only LORA is supported",
+                            path, type ? type : "missing");
+    if (bias && strcmp(bias, "none"))
+        return refuse_key(path, "bias", json_object_get(json, "bias"), err);
+    for (size_t i = 0; init && i < sizeof moved / sizeof moved[0]; i++)
+        if (!strncmp(init, moved[i], strlen(moved[i])))
+            return refuse_key(path, "init_lora_weights", json_object_get(json, "init_lora_weights"),
+                              err);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        const json_t *value = json_object_get(json, refused[i]);
+        if (!asks_for_nothing(value))
+            return refuse_key(path, refused[i], value, err);
+    }
+    return FSDP_OK;
+}
+
+static int read_modules(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    const json_t *list = json_object_get(a->json, "modules_to_save");
+    const size_t n = json_array_size(list);
+
+    a->texts = fsdp_alloc((size_t)a->spec.ntargets + n + 1, sizeof *a->texts, "modules", err);
+    if (!a->texts)
+        return FSDP_ENOMEM;
+    for (int i = 0; i < a->spec.ntargets; i++)
+        a->texts[i] = a->names[i];
+    a->spec.targets = a->texts;
+    a->spec.modules_to_save = a->texts + a->spec.ntargets;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!name)
+            return fsdp_err_set(err, FSDP_EINVAL, "%s: modules_to_save is not a list of texts",
+                                path);
+        a->texts[a->spec.ntargets + a->spec.nmodules++] = name;
+    }
+    return FSDP_OK;
+}
+
+static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    const json_t *r, *alpha;
+    size_t nbytes;
+    char *text;
+
+    FSDP_TRY(ckpt_extra_read(&text, &nbytes, path, MAX_CONFIG_NBYTES, err));
+    int rc = ckpt_json_parse(&a->json, text, nbytes, path, err);
+    fsdp_free(text);
+    FSDP_TRY(rc);
+    FSDP_TRY(check_keys(a->json, path, err));
+    r = json_object_get(a->json, "r");
+    alpha = json_object_get(a->json, "lora_alpha");
+    if (!json_is_integer(r) || json_integer_value(r) < 1 || json_integer_value(r) > INT_MAX)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: r is not a positive integer", path);
+    if (!json_is_number(alpha))
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: lora_alpha is not a number", path);
+    a->spec.r = (int)json_integer_value(r);
+    a->spec.alpha = json_number_value(alpha);
+    a->spec.dropout = json_number_value(json_object_get(a->json, "lora_dropout"));
+    a->spec.rslora = json_is_true(json_object_get(a->json, "use_rslora"));
+    a->spec.transposed = json_is_true(json_object_get(a->json, "fan_in_fan_out"));
+    a->spec.base = json_string_value(json_object_get(a->json, "base_model_name_or_path"));
+    return FSDP_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int open_in(struct ckpt_adapter *a, const char *folder, struct fsdp_err *err)
+{
+    char *config = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_CONFIG, folder);
+    char *tensors = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_TENSORS, folder);
+    int rc = config && tensors ? read_config(a, config, err) : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK)
+        rc = ckpt_open(&a->ckpt, tensors, err);
+    if (rc == FSDP_OK)
+        rc = find_targets(a, err);
+    if (rc == FSDP_OK)
+        rc = read_modules(a, config, err);
+    fsdp_free(config);
+    fsdp_free(tensors);
+    return rc;
+}
+
+/* The folder itself, or where a checkpoint has it. */
+static int open_at(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    char latest[PATH_NBYTES], *folder;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = open_in(a, path, &why);
+
+    if (rc != FSDP_ENOTFOUND || a->json)
+        return rc ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+    if (ckpt_latest(latest, sizeof latest, path, NULL))
+        snprintf(latest, sizeof latest, "%s", path);
+    if (!(folder = fsdp_sprintf(err, "%s/hf", latest)))
+        return FSDP_ENOMEM;
+    rc = open_in(a, folder, &why);
+    fsdp_free(folder);
+    if (rc == FSDP_ENOTFOUND && !a->json)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "%s: holds no " CKPT_ADAPTER_CONFIG
+                            ": it is neither PEFT's folder of an adapter nor a checkpoint with one",
+                            path);
+    return rc ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+}
+
+int ckpt_adapter_open(struct ckpt_adapter **out, const char *path, struct fsdp_err *err)
+{
+    struct ckpt_adapter *a = fsdp_alloc(1, sizeof *a, "adapter", err);
+    const int rc = a ? open_at(a, path, err) : FSDP_ENOMEM;
+
+    if (rc) {
+        ckpt_adapter_close(a);
+        return rc;
+    }
+    *out = a;
+    return FSDP_OK;
+}
+
+void ckpt_adapter_close(struct ckpt_adapter *a)
+{
+    if (!a)
+        return;
+    for (int i = 0; i < a->spec.ntargets; i++)
+        fsdp_free(a->names[i]);
+    fsdp_free(a->names);
+    fsdp_free(a->texts);
+    ckpt_close(a->ckpt);
+    json_decref(a->json);
+    fsdp_free(a);
+}
+
+const struct ckpt_adapter_spec *ckpt_adapter_spec(const struct ckpt_adapter *a)
+{
+    return &a->spec;
+}
+
+struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *a)
+{
+    return a->ckpt;
+}

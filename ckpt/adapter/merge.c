@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Adapters into the weights that they belong to: W + scale B A, or its transpose where the model's
+ * matrices are (in, out). Of a weight a block of rows is changed at a time; for it, A or the rows
+ * of B are read anew, so that memory does not grow with the adapters.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/adapter.h"
+#include "source/source.h"
+#include "util/convert.h"
+
+enum { NAME_NBYTES = 1024 };
+#define WEIGHT ".weight"
+
+struct merged {
+    struct ckpt_adapter *adapter;
+    double weight;
+    char *path;
+};
+
+struct ckpt_adapters {
+    struct merged *all;
+    int count;
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* PATH=WEIGHT, where WEIGHT is a number; else all of it is the path. */
+static int parse(struct merged *m, const char *text, struct fsdp_err *err)
+{
+    const char *eq = strrchr(text, '=');
+    char *end = NULL;
+
+    m->weight = eq ? strtod(eq + 1, &end) : 1;
+    const bool given = eq && eq[1] && !*end;
+    if (!given)
+        m->weight = 1;
+    m->path = fsdp_sprintf(err, "%.*s", given ? (int)(eq - text) : (int)strlen(text), text);
+    if (!m->path)
+        return FSDP_ENOMEM;
+    return isfinite(m->weight)
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL, "adapter %s: its weight must be finite", text);
+}
+
+int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int npaths,
+                       struct fsdp_err *err)
+{
+    struct ckpt_adapters *a = fsdp_alloc(1, sizeof *a, "adapters", err);
+    int rc = a ? FSDP_OK : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK && !(a->all = fsdp_alloc((size_t)npaths, sizeof *a->all, "adapters", err)))
+        rc = FSDP_ENOMEM;
+    for (int i = 0; rc == FSDP_OK && i < npaths; i++) {
+        a->count++;
+        rc = parse(&a->all[i], paths[i], err);
+        if (rc == FSDP_OK)
+            rc = ckpt_adapter_open(&a->all[i].adapter, a->all[i].path, err);
+    }
+    if (rc) {
+        ckpt_adapters_close(a);
+        return rc;
+    }
+    *out = a;
+    return FSDP_OK;
+}
+
+void ckpt_adapters_close(struct ckpt_adapters *a)
+{
+    for (int i = 0; a && i < a->count; i++) {
+        ckpt_adapter_close(a->all[i].adapter);
+        fsdp_free(a->all[i].path);
+    }
+    if (a)
+        fsdp_free(a->all);
+    fsdp_free(a);
+}
+
+/* ---- what belongs to what -------------------------------------------------------------------- */
+
+/* The adapter's tensor that is this part ("lora_A.weight") of a weight; NULL where it has none. */
+static const struct ckpt_tensor *part_of(const struct merged *m, const char *weight,
+                                         const char *part)
+{
+    char name[NAME_NBYTES];
+    const size_t n = strlen(weight), suffix = strlen(WEIGHT);
+
+    if (n < suffix || strcmp(weight + n - suffix, WEIGHT))
+        return NULL;
+    const int len =
+        snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%.*s.%s", (int)(n - suffix), weight, part);
+    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
+}
+
+/* The tensor that takes the place of a weight; NULL where there is none. */
+static const struct ckpt_tensor *whole_of(const struct merged *m, const char *weight)
+{
+    char name[NAME_NBYTES];
+    const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", weight);
+    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
+}
+
+bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
+{
+    for (int i = 0; a && i < a->count; i++)
+        if (whole_of(&a->all[i], weight) || part_of(&a->all[i], weight, "lora_A.weight"))
+            return true;
+    return false;
+}
+
+static int refuse_weight(const struct merged *m, const struct ckpt *model, const char *name,
+                         const char *why, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EMISMATCH, "adapter %s does not belong to %s: %s %s", m->path,
+                        ckpt_path(model), name, why);
+}
+
+static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
+{
+    return t && t->tensor.ndim == 2 && (!rows || t->tensor.shape[0] == rows) &&
+           (!cols || t->tensor.shape[1] == cols);
+}
+
+static int check_low(const struct merged *m, const struct ckpt *model, const char *weight,
+                     struct fsdp_err *err)
+{
+    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *a = part_of(m, weight, "lora_A.weight");
+    const struct ckpt_tensor *b = part_of(m, weight, "lora_B.weight");
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    const bool across = spec->transposed;
+
+    if (!w)
+        return refuse_weight(m, model, weight, "is not in the model", err);
+    if (!is_matrix(w, 0, 0))
+        return refuse_weight(m, model, weight, "is no matrix in the model", err);
+    if (!is_matrix(a, (uint64_t)spec->r, w->tensor.shape[across ? 0 : 1]) ||
+        !is_matrix(b, w->tensor.shape[across ? 1 : 0], (uint64_t)spec->r))
+        return refuse_weight(m, model, weight, "has another shape there than lora_A and lora_B fit",
+                             err);
+    return FSDP_OK;
+}
+
+static int check_whole(const struct merged *m, const struct ckpt *model,
+                       const struct ckpt_tensor *own, struct fsdp_err *err)
+{
+    const char *weight = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
+    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+
+    if (!w)
+        return refuse_weight(m, model, weight, "is not in the model", err);
+    if (w->tensor.ndim != own->tensor.ndim ||
+        memcmp(w->tensor.shape, own->tensor.shape,
+               sizeof *w->tensor.shape * (size_t)w->tensor.ndim))
+        return refuse_weight(m, model, weight, "has another shape there", err);
+    return FSDP_OK;
+}
+
+static int check_tensor(const struct merged *m, const struct ckpt *model,
+                        const struct ckpt_tensor *own, struct fsdp_err *err)
+{
+    static const char *const parts[] = {".lora_A.weight", ".lora_B.weight"};
+    const char *name = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
+    const size_t n = strlen(name);
+    char weight[NAME_NBYTES];
+
+    for (int i = 0; i < 2; i++) {
+        const size_t suffix = strlen(parts[i]);
+        if (n <= suffix || strcmp(name + n - suffix, parts[i]))
+            continue;
+        snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
+        return check_low(m, model, weight, err);
+    }
+    return check_whole(m, model, own, err);
+}
+
+int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
+                        struct fsdp_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
+        for (int t = 0; t < ckpt_ntensors(own); t++)
+            FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), err));
+        if (a->count > 1 && ckpt_adapter_spec(a->all[i].adapter)->nmodules)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "adapter %s has modules that were trained whole "
+                                "(modules_to_save), which cannot be added to those of others: "
+                                "merge it alone",
+                                a->all[i].path);
+    }
+    return FSDP_OK;
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    (void)err;
+    memcpy((char *)ctx + pos, src, nbytes);
+    return FSDP_OK;
+}
+
+/* A box of a tensor of the adapter, in `dtype`. */
+static int read_box(void *out, const struct merged *m, const struct ckpt_tensor *t,
+                    const struct fsdp_box *box, enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    struct fsdp_slice slice = {.tensor = t->tensor, .box = *box, .nreplica = 1};
+    const struct fsdp_slice_io io = {.ctx = out, .write = take};
+    slice.tensor.dtype = dtype;
+    return ckpt_read_slice(ckpt_adapter_ckpt(m->adapter), &slice, &io, err);
+}
+
+/* out (rows, cols) = x (cols, rows)ᵀ */
+static void transpose(float *out, const float *x, size_t rows, size_t cols)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            out[i * cols + j] = x[j * rows + i];
+}
+
+/* Rows [first, first + n) along dimension `dim` of a matrix with two dimensions, as fp32; turned:
+ * as its transpose. *out is freed with fsdp_free. */
+struct strip {
+    int dim;
+    uint64_t first, n;
+    bool turned;
+};
+
+static int read_strip(float **out, const struct merged *m, const struct ckpt_tensor *t,
+                      const struct strip *s, struct fsdp_err *err)
+{
+    struct fsdp_box box = {.length = {t->tensor.shape[0], t->tensor.shape[1]}};
+    box.offset[s->dim] = s->first;
+    box.length[s->dim] = s->n;
+    const size_t rows = (size_t)box.length[0], cols = (size_t)box.length[1];
+    float *x = fsdp_alloc(rows * cols, sizeof *x, "adapter", err);
+    float *turned = s->turned && x ? fsdp_alloc(rows * cols, sizeof *x, "adapter", err) : NULL;
+    int rc = x && (turned || !s->turned) ? read_box(x, m, t, &box, FSDP_F32, err) : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK && turned)
+        transpose(turned, x, cols, rows);
+    *out = turned ? turned : x;
+    if (turned || rc)
+        fsdp_free(x);
+    if (rc) {
+        fsdp_free(turned);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* The change of a block is left (rows, r) times right (r, columns of the weight). */
+struct factors {
+    float *left, *right;
+    size_t r, ncols;
+    double scale;
+};
+
+static int read_factors(struct factors *f, const struct merged *m, const struct fsdp_tensor *weight,
+                        const struct fsdp_box *box, struct fsdp_err *err)
+{
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    const struct ckpt_tensor *a = part_of(m, weight->name, "lora_A.weight");
+    const struct ckpt_tensor *b = part_of(m, weight->name, "lora_B.weight");
+    const uint64_t first = box->offset[0], n = box->length[0];
+    const bool across = spec->transposed;
+    const struct strip left = {across ? 1 : 0, first, n, across};
+    const struct strip right = {0, 0, across ? b->tensor.shape[0] : a->tensor.shape[0], across};
+
+    *f = (struct factors){.r = (size_t)spec->r,
+                          .ncols = (size_t)weight->shape[1],
+                          .scale = ckpt_adapter_scale(spec) * m->weight};
+    FSDP_TRY(read_strip(&f->left, m, across ? a : b, &left, err));
+    return read_strip(&f->right, m, across ? b : a, &right, err);
+}
+
+/* values[n] of dtype += change[n], which is rounded to dtype first, as PEFT does. */
+static void add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide,
+                       void *narrow, size_t n)
+{
+    if (dtype == FSDP_F32) {
+        for (size_t i = 0; i < n; i++)
+            ((float *)values)[i] += change[i];
+        return;
+    }
+    ckpt_convert(narrow, dtype, change, FSDP_F32, n);
+    ckpt_convert(change, FSDP_F32, narrow, dtype, n);
+    ckpt_convert(wide, FSDP_F32, values, dtype, n);
+    for (size_t i = 0; i < n; i++)
+        wide[i] += change[i];
+    ckpt_convert(values, dtype, wide, FSDP_F32, n);
+}
+
+static void add_row(float *change, const struct factors *f, size_t row, size_t first, size_t n)
+{
+    memset(change, 0, n * sizeof *change);
+    for (size_t k = 0; k < f->r; k++) {
+        const float left = f->left[row * f->r + k], *right = f->right + k * f->ncols + first;
+        for (size_t j = 0; j < n; j++)
+            change[j] += left * right[j];
+    }
+    for (size_t j = 0; j < n; j++)
+        change[j] = (float)(change[j] * f->scale);
+}
+
+/* A box with several rows has whole ones. */
+static int add_low(const struct merged *m, const struct fsdp_tensor *weight,
+                   const struct fsdp_box *box, char *values, struct fsdp_err *err)
+{
+    const size_t n = (size_t)box->length[1], elem = fsdp_dtype_nbytes(weight->dtype);
+    float *rows = fsdp_alloc(3 * n, sizeof *rows, "rows of a weight", err);
+    struct factors f = {0};
+    int rc = rows ? read_factors(&f, m, weight, box, err) : FSDP_ENOMEM;
+
+    for (size_t row = 0; rc == FSDP_OK && row < box->length[0]; row++) {
+        add_row(rows, &f, row, (size_t)box->offset[1], n);
+        add_change(values + row * n * elem, weight->dtype, rows, rows + n, rows + 2 * n, n);
+    }
+    fsdp_free(f.left);
+    fsdp_free(f.right);
+    fsdp_free(rows);
+    return rc;
+}
+
+int ckpt_adapters_apply(const struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+                        const struct fsdp_box *box, void *values, struct fsdp_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct merged *m = &a->all[i];
+        const struct ckpt_tensor *whole = whole_of(m, weight->name);
+        if (whole)
+            FSDP_TRY(read_box(values, m, whole, box, weight->dtype, err));
+        else if (part_of(m, weight->name, "lora_A.weight"))
+            FSDP_TRY(add_low(m, weight, box, values, err));
+    }
+    return FSDP_OK;
+}
+
+int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsdp_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const double scale = ckpt_adapter_scale(ckpt_adapter_spec(a->all[i].adapter));
+        const double factors[] = {a->all[i].weight, scale};
+        *hash = fsdp_hash(*hash, factors, sizeof factors);
+        FSDP_TRY(ckpt_source_hash(hash, ckpt_adapter_ckpt(a->all[i].adapter), err));
+    }
+    return FSDP_OK;
+}

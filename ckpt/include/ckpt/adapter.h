@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adapter.h: low-rank adapters (LoRA) in the files of PEFT: adapter_config.json, and
+ * adapter_model.safetensors, whose tensors have the model's names behind a prefix:
+ *
+ *     base_model.model.<module>.lora_A.weight               (r, in)
+ *     base_model.model.<module>.lora_B.weight               (out, r)
+ *     base_model.model.<module>.weight                      a module that was trained whole
+ */
+#ifndef CKPT_ADAPTER_H
+#define CKPT_ADAPTER_H
+
+#include "ckpt/ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CKPT_ADAPTER_CONFIG "adapter_config.json"
+#define CKPT_ADAPTER_TENSORS "adapter_model.safetensors"
+#define CKPT_ADAPTER_PREFIX "base_model.model."
+
+/* What adapter_config.json says. Texts are the caller's, or live as long as the adapter. */
+struct ckpt_adapter_spec {
+    int r;
+    double alpha, dropout;
+    bool rslora;      /* multiplied by alpha / sqrt(r), not alpha / r */
+    bool transposed;  /* the model's matrices are (in, out), as GPT-2's are */
+    const char *base; /* where the model is that it belongs to; NULL: not said */
+    /* Names of modules, from behind the number of their layer on: "self_attn.q_proj". */
+    const char *const *targets, *const *modules_to_save;
+    int ntargets, nmodules;
+};
+/* What B A is multiplied with. Pure. */
+double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec);
+/* Where in the name of a tensor the module begins that has an adapter, behind the number of its
+ * layer, and its bytes; NULL where it is no lora_A of a layer. Pure. */
+const char *ckpt_adapter_target(size_t *nbytes, const char *name);
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct ckpt_adapter;
+
+/* A folder of both files, a checkpoint that a run with adapters saved, or a folder of such, of
+ * which the newest counts; also addresses. FSDP_EUNSUPPORTED names a key that asks for what is not
+ * LoRA as above. Local, blocks. */
+int ckpt_adapter_open(struct ckpt_adapter **out, const char *path, struct fsdp_err *err);
+/* NULL is allowed. */
+void ckpt_adapter_close(struct ckpt_adapter *adapter);
+const struct ckpt_adapter_spec *ckpt_adapter_spec(const struct ckpt_adapter *adapter);
+/* Its tensors, under the names of the file. Lives as long as the adapter. */
+struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+/* Each a path as above, or PATH=WEIGHT: what is added is multiplied by WEIGHT. Local, blocks. */
+int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int npaths,
+                       struct fsdp_err *err);
+/* NULL is allowed. */
+void ckpt_adapters_close(struct ckpt_adapters *adapters);
+/* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's. Local. */
+int ckpt_adapters_check(const struct ckpt_adapters *adapters, const struct ckpt *model,
+                        struct fsdp_err *err);
+/* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
+bool ckpt_adapters_change(const struct ckpt_adapters *adapters, const char *weight);
+/* values: a box of a tensor of the model, in its dtype, row-major: some whole rows, or a part of
+ * one. They become what PEFT's merge_and_unload makes of them. Thread safe. Blocks. */
+int ckpt_adapters_apply(const struct ckpt_adapters *adapters, const struct fsdp_tensor *weight,
+                        const struct fsdp_box *box, void *values, struct fsdp_err *err);
+/* Adds to a hash which they are. Local, blocks. */
+int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *adapters, struct fsdp_err *err);
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The text of adapter_config.json; freed with fsdp_free. Local. */
+int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct fsdp_err *err);
+
+/* adapter_model.safetensors, a local file that is replaced. Names are those without the prefix.
+ * Then the tensors' bytes in this order, and close, which says whether all was written. Local,
+ * block. */
+struct ckpt_adapter_file;
+int ckpt_adapter_file_open(struct ckpt_adapter_file **out, const char *path,
+                           const struct fsdp_tensor *tensors, int ntensors, struct fsdp_err *err);
+int ckpt_adapter_file_put(struct ckpt_adapter_file *file, const void *data, size_t nbytes,
+                          struct fsdp_err *err);
+int ckpt_adapter_file_close(struct ckpt_adapter_file *file, struct fsdp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
