@@ -11,7 +11,7 @@
 /* The engine's settings are the keys of two sections. */
 int config_blame(const struct config *config, int status, struct fsdp_err *err)
 {
-    static const char *const sections[] = {"fsdp", "optim"};
+    static const char *const sections[] = {"fsdp", "optim", "lora"};
     char key[64], where[CONFIG_TEXT + 128];
     const char *setting = err->setting;
 
@@ -309,6 +309,21 @@ static int check_dpo(const struct config *c, struct fsdp_err *err)
                          "and has a loss of its own without dropout");
 }
 
+static int check_lora(const struct config *c, struct fsdp_err *err)
+{
+    const bool on = c->lora.r > 0 || c->lora.path[0];
+
+    if (on && c->model.init == CONFIG_INIT_RANDOM)
+        return config_refuse(c, "model.init", err,
+                             "adapters belong to a model that is stored: random has none");
+    if (on && c->train.objective == CONFIG_DPO)
+        return config_refuse(c, "train.objective", err,
+                             "dpo does not take adapters: it needs the model itself as reference");
+    if (c->lora.r > 0 && !c->lora.targets.nelem)
+        return config_refuse(c, "lora.targets", err, "names no linear map; all-linear takes all");
+    return FSDP_OK;
+}
+
 static int check_rest(const struct config *c, struct fsdp_err *err)
 {
     if (c->fsdp.checkpoint_modules.nelem && c->fsdp.activation_checkpointing == FSDP_AC_NONE)
@@ -359,6 +374,7 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
     FSDP_TRY_GOTO(check_given(config, err), out);
     FSDP_TRY_GOTO(check_optim(config, err), out);
     FSDP_TRY_GOTO(check_data(config, err), out);
+    FSDP_TRY_GOTO(check_lora(config, err), out);
     FSDP_TRY_GOTO(check_log(config, err), out);
     FSDP_TRY_GOTO(check_rest(config, err), out);
     *out = config;

@@ -51,6 +51,13 @@ struct config {
         double dropout; /* -1: as config.json says */
     } model;
     struct {
+        int64_t r;             /* 0: no adapters */
+        double alpha, dropout; /* alpha -1: r */
+        struct fsdp_tunable_list targets, modules_to_save;
+        bool rslora;
+        char path[CONFIG_TEXT];
+    } lora;
+    struct {
         struct fsdp_tunable_list path, eval_path;
         int format, layout, pack; /* enum data_format, data_layout, config_pack */
         char tokenizer[CONFIG_TEXT], cache[CONFIG_TEXT], date[CONFIG_TEXT];

@@ -26,6 +26,22 @@ const struct fsdp_tunable config_table[] = {
     ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
 
+    ROW(lora, r, INT, "0", "0..65536",
+        "Rank of low-rank adapters (docs/adapters.md): they are trained, and the model is frozen; 0: "
+        "the model itself is trained"),
+    ROW(lora, alpha, FLOAT, "auto", "auto=-1|0<..",
+        "What adapters give is multiplied by alpha / r; auto: r"),
+    ROW(lora, dropout, FLOAT, "0", "0..<1", "Probability of dropout before an adapter"),
+    ROW(lora, targets, LIST, "all-linear", NULL,
+        "Linear maps that get adapters: names of modules or their ends, such as q_proj; all-linear: "
+        "all of the layers"),
+    ROW(lora, modules_to_save, LIST, "", NULL,
+        "Modules that are trained whole besides, such as lm_head: names or their ends"),
+    ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
+    ROW(lora, path, STRING, "", NULL,
+        "Folder of a PEFT adapter to begin from, which says all of the above but dropout; empty: new "
+        "adapters"),
+
     ROW(data, path, LIST, "", NULL,
         "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "
         "list"),

@@ -9,6 +9,7 @@ const struct model_ops model_decoder_ops = {
     .destroy = stack_destroy,
     .set_device = stack_set_device,
     .set_dtypes = stack_set_dtypes,
+    .set_lora = stack_set_lora,
     .describe = stack_describe,
     .set_dropout = stack_set_dropout,
     .vocab_size = stack_vocab_size,

@@ -117,7 +117,8 @@ int layer_project(const struct model *m, const struct stack_block *blk, enum sta
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {
         .out = out, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix), .beta = beta};
-    return run_product(m, blk, &matrix, &o, FORWARD, err);
+    FSDP_TRY(run_product(m, blk, &matrix, &o, FORWARD, err));
+    return layer_lora_forward(m, blk, slot, out, x, err);
 }
 
 int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
@@ -125,7 +126,8 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {.out = dx, .dy = dy, .w = weight_at(&matrix), .beta = beta};
-    return run_product(m, blk, &matrix, &o, TO_INPUT, err);
+    FSDP_TRY(run_product(m, blk, &matrix, &o, TO_INPUT, err));
+    return layer_lora_input(m, blk, slot, dx, dy, err);
 }
 
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
@@ -139,7 +141,8 @@ int layer_project_weight(const struct model *m, const struct stack_block *blk, e
                                .dy = dy,
                                .x = x,
                                .beta = pair_beta(w, b)};
-    return run_product(m, blk, &matrix, &o, TO_WEIGHT, err);
+    FSDP_TRY(run_product(m, blk, &matrix, &o, TO_WEIGHT, err));
+    return layer_lora_weight(m, blk, slot, dy, x, err);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */

@@ -42,6 +42,14 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                          const void *dy, const void *x, struct fsdp_err *err);
 
+/* What a slot's adapter adds to the three above; nothing where it has none. */
+int layer_lora_forward(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                       void *out, const void *x, struct fsdp_err *err);
+int layer_lora_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                     void *dx, const void *dy, struct fsdp_err *err);
+int layer_lora_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                      const void *dy, const void *x, struct fsdp_err *err);
+
 /* The norm of this slot over rows of `dim` elements, at work in the block: weights are set, x, y
  * and what else it takes are the caller's to set. */
 struct stack_norm layer_norm(const struct stack_block *blk, const struct model *m,

@@ -73,7 +73,20 @@ struct model_info {
     enum fsdp_dtype dtype; /* of the weights, as Hugging Face stores them */
     int bos;               /* token id, -1: none */
     int neos, eos[MODEL_MAX_EOS];
-    double dropout; /* the largest probability of the model's dropouts; 0: it has none */
+    double dropout;  /* the largest probability of the model's dropouts; 0: it has none */
+    bool transposed; /* its matrices are (in, out) */
+};
+
+/* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output
+ * for x, scale * B A x is added. What a model was before is frozen, but for modules_to_save. */
+struct model_lora {
+    int r;          /* rows of A; 0: no adapters */
+    double scale;   /* alpha / r, or alpha / sqrt(r) */
+    double dropout; /* probability, of A's input */
+    /* Names of modules, or ends of them that begin after a dot; "all-linear": every linear map of
+     * the layers. The texts and arrays are borrowed until describe. */
+    const char *const *targets, *const *modules_to_save;
+    int ntargets, nmodules;
 };
 
 /* Sequences being generated on plain memory, without the engine: their key-value caches. */
@@ -97,6 +110,10 @@ struct model_ops {
     int (*set_device)(struct model *model, const struct fsdp_device *device, struct fsdp_err *err);
     /* Before describe, where not all is F32. */
     void (*set_dtypes)(struct model *model, const struct model_dtypes *dtypes);
+    /* Before describe, where there are adapters. FSDP_EINVAL names a target that fits no linear
+     * map.
+     */
+    int (*set_lora)(struct model *model, const struct model_lora *lora, struct fsdp_err *err);
     /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is
      * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,

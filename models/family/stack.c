@@ -63,7 +63,7 @@ static int make_model(struct model *m, const char *path, struct fsdp_err *err)
     list_unit_classes(m);
     stack_list_weights(m);
     if (!(m->part = fsdp_alloc(nlayers, sizeof *m->part, "layer modules", err)) ||
-        !(m->layer_param = fsdp_alloc(nlayers * (size_t)m->nweights, sizeof *m->layer_param,
+        !(m->layer_param = fsdp_alloc(nlayers * STACK_MAX_WEIGHTS, sizeof *m->layer_param,
                                       "layer parameters", err)) ||
         !(m->expert_param =
               fsdp_alloc(nlayers, sizeof *m->expert_param, "parameters of experts", err)))
@@ -86,27 +86,39 @@ int stack_create(struct model **out, const char *config_json_path, struct fsdp_e
 
 /* ---- describe ------------------------------------------------------------------------------- */
 
+/* Where parameters go. */
+struct adding {
+    const struct model *m;
+    struct fsdp_module_tree *tree;
+    int module;
+};
+
 struct values {
     int rows, cols; /* cols 0: a vector */
     struct fsdp_init init;
+    bool trained; /* even where the model is frozen */
 };
 
-static int add_weight(struct fsdp_module_tree *tree, int module, const char *name,
-                      struct values values, int *out, struct fsdp_err *err)
+static int add_weight(const struct adding *to, const char *name, struct values values, int *out,
+                      struct fsdp_err *err)
 {
     const uint64_t shape[2] = {(uint64_t)values.rows, (uint64_t)values.cols};
-    const struct fsdp_param_desc desc = {
-        .name = name, .ndim = values.cols ? 2 : 1, .shape = shape, .init = values.init};
-    return fsdp_module_add_param(tree, module, &desc, out, err);
+    const bool trained = values.trained || stack_is_trained(to->m, name);
+    const struct fsdp_param_desc desc = {.name = name,
+                                         .ndim = values.cols ? 2 : 1,
+                                         .shape = shape,
+                                         .init = values.init,
+                                         .flags = trained ? 0 : FSDP_PARAM_FROZEN};
+    return fsdp_module_add_param(to->tree, to->module, &desc, out, err);
 }
 
 /* The weight whose name is `stem` and `suffix`. */
-static int add_named(struct fsdp_module_tree *tree, int module, const char *stem,
-                     const char *suffix, struct values values, int *out, struct fsdp_err *err)
+static int add_named(const struct adding *to, const char *stem, const char *suffix,
+                     struct values values, int *out, struct fsdp_err *err)
 {
     char name[128];
     snprintf(name, sizeof name, "%s%s", stem, suffix);
-    return add_weight(tree, module, name, values, out, err);
+    return add_weight(to, name, values, out, err);
 }
 
 static struct fsdp_init normal(const struct model *m)
@@ -121,12 +133,14 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
 
     FSDP_TRY(
         fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed, err));
-    FSDP_TRY(add_named(tree, m->embed, names->embed, ".weight",
-                       (struct values){t->vocab, t->dim, normal(m)}, &m->embed_param, err));
+    const struct adding to = {m, tree, m->embed};
+    FSDP_TRY(add_named(&to, names->embed, ".weight",
+                       (struct values){t->vocab, t->dim, normal(m), false}, &m->embed_param, err));
     if (!names->positions)
         return FSDP_OK;
-    return add_named(tree, m->embed, names->positions, ".weight",
-                     (struct values){t->max_seq_len, t->dim, normal(m)}, &m->position_param, err);
+    return add_named(&to, names->positions, ".weight",
+                     (struct values){t->max_seq_len, t->dim, normal(m), false}, &m->position_param,
+                     err);
 }
 
 /* Of all experts: one weight, or a weight of each, whose indices follow each other. */
@@ -150,7 +164,10 @@ static int describe_experts(struct model *m, struct fsdp_module_tree *tree, int 
             const struct fsdp_param_desc desc = {.name = name,
                                                  .ndim = number ? 2 : 3,
                                                  .shape = shape + (number ? 1 : 0),
-                                                 .init = x->init};
+                                                 .init = x->init,
+                                                 .flags = stack_is_trained(m, name)
+                                                              ? 0
+                                                              : FSDP_PARAM_FROZEN};
             FSDP_TRY(fsdp_module_add_param(tree, module, &desc, &param, err));
             if (!e)
                 m->expert_param[layer][w] = param;
@@ -181,7 +198,8 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
     for (int w = 0; w < m->nweights; w++) {
         const struct stack_weight *x = &m->weight[w];
         snprintf(name, sizeof name, "%s.%d%s", names->layers, layer, x->name);
-        FSDP_TRY(add_weight(tree, module[x->part], name, (struct values){x->rows, x->cols, x->init},
+        const struct adding to = {m, tree, module[x->part]};
+        FSDP_TRY(add_weight(&to, name, (struct values){x->rows, x->cols, x->init, w >= m->nbase},
                             &m->layer_param[layer * m->nweights + w], err));
     }
     return describe_experts(m, tree, layer, err);
@@ -197,18 +215,19 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
 
     FSDP_TRY(
         fsdp_module_add(tree, m->root, names->head, m->family->class_name.head, &m->head, err));
-    FSDP_TRY(add_named(tree, m->head, names->norm, ".weight",
-                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones},
+    const struct adding to = {m, tree, m->head};
+    FSDP_TRY(add_named(&to, names->norm, ".weight",
+                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones, false},
                        &m->norm_param, err));
     if (t->norm == TRAITS_LAYER)
-        FSDP_TRY(add_named(tree, m->head, names->norm, ".bias", (struct values){t->dim, 0, zeros},
+        FSDP_TRY(add_named(&to, names->norm, ".bias", (struct values){t->dim, 0, zeros, false},
                            &m->norm_bias_param, err));
     snprintf(head, sizeof head, "%s.weight", names->head);
     if (t->tied) {
         m->head_param = m->embed_param;
         FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, head, err));
     } else {
-        FSDP_TRY(add_weight(tree, m->head, head, (struct values){t->vocab, t->dim, normal(m)},
+        FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false},
                             &m->head_param, err));
     }
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
@@ -236,6 +255,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     for (int i = 0; i < t->nlayers; i++)
         FSDP_TRY(describe_layer(m, tree, i, B, T, err));
     FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));
+    FSDP_TRY(stack_check_saved(m, tree, err));
     m->max_B = B;
     m->max_T = T;
     return FSDP_OK;
@@ -266,9 +286,17 @@ double stack_flops_per_token(const struct model *m, int T)
                                 .head_dim = t->head_dim,
                                 .window = t->window,
                                 .head = (double)t->dim * t->vocab};
+    char head[STACK_NAME_NBYTES];
 
-    for (int w = 0; w < m->nweights; w++)
-        flops.layer += (double)m->weight[w].rows * m->weight[w].cols;
+    for (int w = 0; w < m->nweights; w++) {
+        const double nelem = (double)m->weight[w].rows * m->weight[w].cols;
+        flops.layer += nelem;
+        if (w < m->nbase && !stack_is_trained(m, m->weight[w].name))
+            flops.frozen += t->nlayers * nelem;
+    }
+    snprintf(head, sizeof head, "%s.weight", m->family->names->head);
+    if (!stack_is_trained(m, head))
+        flops.frozen += flops.head;
     flops.active = t->experts_per_token;
     flops.expert = (double)STACK_NEXPERTS * t->expert_ffn * t->dim;
     for (int i = 0; i < t->nlayers; i++)
@@ -285,6 +313,7 @@ void stack_info(const struct model *m, struct model_info *out)
 {
     const struct traits *t = &m->traits;
     *out = t->info;
+    out->transposed = m->family->names->fusion == TRAITS_TRANSPOSED;
     out->dropout = fmax(t->embed_drop, fmax(t->attn_drop, t->resid_drop));
 }
 

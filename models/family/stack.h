@@ -9,7 +9,9 @@
 
 #include "family.h"
 
-enum { STACK_MAX_WEIGHTS = 24, STACK_NAME_NBYTES = 64 };
+/* Those of a family, and two of each linear map's adapter. */
+enum { STACK_MAX_BASE = 24, STACK_MAX_LINEAR = 7 };
+enum { STACK_MAX_WEIGHTS = STACK_MAX_BASE + 2 * STACK_MAX_LINEAR, STACK_NAME_NBYTES = 64 };
 
 /* The modules of a layer: itself, which has the norms, and the two inside it. */
 enum stack_part { STACK_PART_LAYER, STACK_PART_ATTENTION, STACK_PART_MLP, STACK_NPARTS };
@@ -50,6 +52,7 @@ struct stack_weight {
 struct stack_place {
     int weight, bias; /* of the layer's weights; -1: none */
     int first, nin, nout;
+    int lora; /* the weight that is A of its adapter, before B; 0: none */
 };
 
 /* A matrix (rows, cols) of each expert: a weight of each, in the order of the experts, or one of
@@ -88,7 +91,8 @@ struct model {
     struct traits traits;
     const struct nn_ops *nn;
     struct model_dtypes dtypes;
-    int nweights; /* of a layer */
+    int nbase, nweights; /* of a layer: without adapters, and with them */
+    struct model_lora lora;
     struct stack_weight weight[STACK_MAX_WEIGHTS];
     struct stack_place place[STACK_NSLOTS];
     int nexpert_weights;
@@ -185,9 +189,12 @@ struct stack_block {
     void *router_logits;           /* scratch (R, experts), and their gradients */
     float *d_weight;               /* scratch (R, K) */
     /* Scratch. */
-    void *norm;  /* (R, C) */
-    void *act;   /* (R, stack_act_width) */
-    float *work; /* of attention and of products, which do not run at once */
+    void *norm; /* (R, C) */
+    void *act;  /* (R, stack_act_width) */
+    void *low,
+        *d_low;   /* (R, r) of adapters: what A gives, and its gradient; NULL: there are none */
+    void *low_in; /* (R, widest input of an adapter) with its dropout; NULL: it has none */
+    float *work;  /* of attention and of products, which do not run at once */
 };
 
 /* The block's attention. */
@@ -203,7 +210,13 @@ int stack_last_step(const struct model *m, struct fsdp_lane *lane, float *logits
                     struct fsdp_err *err);
 
 /* Where a layer's dropouts are. */
-enum stack_site { STACK_EMBED, STACK_ATTENTION, STACK_ATTENTION_OUT, STACK_MLP_OUT };
+enum stack_site {
+    STACK_EMBED,
+    STACK_ATTENTION,
+    STACK_ATTENTION_OUT,
+    STACK_MLP_OUT,
+    STACK_LORA /* and the adapter's weight */
+};
 /* Dropout with probability p at one place of the model, as the batch decides; none where that is
  * NULL. */
 struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,
@@ -261,6 +274,16 @@ int stack_tables_fill(const struct stack_tables *tables, const struct model *m, 
 /* The weights of a layer and their places, from the traits. */
 void stack_list_weights(struct model *m);
 
+/* Adds the weights of adapters, as m->lora says. */
+int stack_list_lora(struct model *m, struct fsdp_err *err);
+/* The widest input of an adapter. */
+int stack_lora_width(const struct model *m);
+/* Is a parameter of the model without adapters trained? */
+bool stack_is_trained(const struct model *m, const char *name);
+/* FSDP_EINVAL names an item of modules_to_save that fits no parameter of the tree. */
+int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree,
+                      struct fsdp_err *err);
+
 /* A model of the family that config.json names. */
 int stack_create(struct model **out, const char *config_json_path, struct fsdp_err *err);
 
@@ -270,6 +293,7 @@ size_t stack_load_nelem(const struct model *m);
 /* The rest of struct model_ops. */
 void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
+int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 /* Embedding and head are units of their own where they are not tied: together in the root's unit

@@ -166,6 +166,12 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     blk->norm = carve_act(&a->work, m, rows * C);
     blk->act = carve_act(&a->work, m, rows * stack_act_width(m));
     blk->work = carve_f32(&a->work, attention > products ? attention : products);
+    if (m->lora.r) {
+        blk->low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
+        blk->d_low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
+    }
+    if (m->lora.r && m->lora.dropout > 0)
+        blk->low_in = carve_act(&a->work, m, rows * (size_t)stack_lora_width(m));
 }
 
 static void qk_norm_layout(struct stack_block *blk, const struct model *m, size_t rows,

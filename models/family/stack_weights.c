@@ -169,7 +169,7 @@ void stack_list_weights(struct model *m)
     const struct traits *t = &m->traits;
     const struct traits_names *n = m->family->names;
 
-    m->nweights = m->nexpert_weights = 0;
+    m->nbase = m->nweights = m->nexpert_weights = 0;
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         m->place[slot] = (struct stack_place){.weight = -1, .bias = -1};
     if (t->pre_norm)
@@ -185,4 +185,5 @@ void stack_list_weights(struct model *m)
         add_experts(m);
     if (t->post_norm)
         add_norm(m, STACK_POST2, n->post2, t->dim);
+    m->nbase = m->nweights;
 }

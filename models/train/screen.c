@@ -26,6 +26,10 @@ static void show_model(struct report *report, const struct train_parts *p,
     report_fact(report, "model", "%s (%s), %s parameters%s", c->model.path,
                 p->ops->family(p->model), report_count(count, fsdp_param_nelem_total(p->tree)),
                 dropout);
+    if (train_adapter_is_on(&p->adapter))
+        report_fact(report, "adapters", "rank %d, times %g: %s parameters are trained",
+                    p->adapter.lora.r, p->adapter.lora.scale,
+                    report_count(count, train_parts_trained(p)));
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);
     else

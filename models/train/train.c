@@ -156,21 +156,39 @@ static int check_root(struct train *t, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Only replica 0 reads; the engine sends to the others. moments NULL: the weights alone. */
-static int load_slices(struct train *t, struct ckpt *ckpt, struct train_moments *moments,
-                       struct fsdp_err *err)
+/* What is read of a checkpoint. */
+struct reading {
+    struct ckpt *ckpt;
+    struct train_moments *moments; /* NULL: the weights alone */
+    int kinds;                     /* TRAIN_...; counts where the run has adapters */
+    const char *prefix;            /* before its names; NULL: none */
+};
+
+/* Only replica 0 reads; the engine sends to the others. */
+static int load_slices(struct train *t, const struct reading *r, struct fsdp_err *err)
 {
     struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
+    struct train_base_slices slices = {.base = &t->saver.base,
+                                       .kinds = r->kinds,
+                                       .prefix = r->prefix,
+                                       .slices = r->moments ? train_moments_slices : each_slice,
+                                       .ctx = r->moments ? (void *)r->moments : t->parts.fsdp};
 
-    args.slices = moments ? train_moments_slices : each_slice;
-    args.slices_ctx = moments ? (void *)moments : t->parts.fsdp;
-    args.optim = moments != NULL;
+    args.slices = train_base_each;
+    args.slices_ctx = &slices;
+    args.optim = r->moments != NULL;
     args.replica = 0;
     args.aliases = t->saver.aliases;
     args.naliases = t->saver.naliases;
-    const int rc = t->report.lead ? weights_check_tied(ckpt, t->parts.tree, err) : FSDP_OK;
+    /* Modules that are trained whole are in the base, too. */
+    args.some = r->kinds == TRAIN_BASE && t->parts.adapter.lora.nmodules > 0;
+    if (train_base_is_on(&t->saver.base) && r->kinds & TRAIN_BASE) {
+        args.whole = train_base_loaded;
+        args.whole_ctx = &t->saver.base;
+    }
+    const int rc = t->report.lead ? weights_check_tied(r->ckpt, t->parts.tree, err) : FSDP_OK;
     FSDP_TRY(fsdp_oob_agree(t->oob, rc, err));
-    FSDP_TRY(ckpt_load(ckpt, &args, t->saver.oob, err));
+    FSDP_TRY(ckpt_load(r->ckpt, &args, t->saver.oob, err));
     return fsdp_state_loaded(t->parts.fsdp, err);
 }
 
@@ -205,17 +223,57 @@ static void note_conversion(struct train *t, const struct ckpt *ckpt)
 }
 
 /* The weights of a checkpoint. */
-static int load_weights(struct train *t, const char *path, struct fsdp_err *err)
+static int load_weights(struct train *t, const char *path, int kinds, struct fsdp_err *err)
 {
-    struct ckpt *ckpt = NULL;
-    int rc = fsdp_oob_agree(t->oob, ckpt_open(&ckpt, path, err), err);
+    struct reading reading = {.kinds = kinds};
+    int rc = fsdp_oob_agree(t->oob, ckpt_open(&reading.ckpt, path, err), err);
 
     if (rc == FSDP_OK)
-        rc = fsdp_oob_agree(t->oob, weights_find(ckpt, t->parts.tree, err), err);
+        rc = fsdp_oob_agree(t->oob, weights_find(reading.ckpt, t->parts.tree, err), err);
     if (rc == FSDP_OK)
-        rc = load_slices(t, ckpt, NULL, err);
-    ckpt_close(ckpt);
+        rc = load_slices(t, &reading, err);
+    ckpt_close(reading.ckpt);
     return rc;
+}
+
+/* model.path may be the config.json itself: the weights lie next to it. */
+static int load_pretrained(struct train *t, int kinds, struct fsdp_err *err)
+{
+    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
+    char folder[CONFIG_TEXT];
+
+    if (strcmp(path, t->parts.model_config) != 0) {
+        int rc = load_weights(t, path, kinds, err);
+        return rc == FSDP_ENOTFOUND
+                   ? fsdp_err_hint(err, rc, " (model.init: random begins without weights)")
+                   : rc;
+    }
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return load_weights(t, folder, kinds, err);
+}
+
+/* New adapters, or those of lora.path, on the model as it is stored. */
+static int start_adapters(struct train *t, struct fsdp_err *err)
+{
+    struct ckpt_adapter *start = t->parts.adapter.start;
+
+    FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
+    FSDP_TRY(load_pretrained(t, TRAIN_BASE | (start ? 0 : TRAIN_WHOLE), err));
+    if (!start)
+        return FSDP_OK;
+    const struct reading reading = {
+        .ckpt = ckpt_adapter_ckpt(start), .kinds = TRAIN_TRAINED, .prefix = CKPT_ADAPTER_PREFIX};
+    return load_slices(t, &reading, err);
+}
+
+/* The model that the adapters of a checkpoint were trained on comes first: what an optimizer
+ * averages begins as the weights, until it is read. */
+static int load_base(struct train *t, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    if (train_base_is_on(&t->saver.base))
+        FSDP_TRY(load_pretrained(t, TRAIN_BASE, err));
+    const int rc = train_base_check(&t->saver.base, ckpt_state_json(ckpt), ckpt_path(ckpt), err);
+    return fsdp_oob_agree(t->oob, rc, err);
 }
 
 /* The sums of an optimizer that averages its steps: without them it cannot continue. */
@@ -245,7 +303,9 @@ static int resume_from(struct train *t, const char *path, struct fsdp_err *err)
         rc =
             train_moments_decide(&moments, t->loop.state.step - t->loop.state.scaler.nskipped, err);
     FSDP_TRY_GOTO(fsdp_oob_agree(t->oob, rc, err), out);
-    FSDP_TRY_GOTO(load_slices(t, ckpt, &moments, err), out);
+    FSDP_TRY_GOTO(load_base(t, ckpt, err), out);
+    const struct reading reading = {ckpt, &moments, TRAIN_TRAINED, NULL};
+    FSDP_TRY_GOTO(load_slices(t, &reading, err), out);
     FSDP_TRY_GOTO(fsdp_scaler_set(t->parts.fsdp, &t->loop.state.scaler, err), out);
     FSDP_TRY_GOTO(load_averaging(t, ckpt, err), out);
     if (t->report.lead)
@@ -260,36 +320,22 @@ out:
     return rc;
 }
 
-/* model.path may be the config.json itself: the weights lie next to it. */
-static int load_pretrained(struct train *t, struct fsdp_err *err)
-{
-    const char *path = t->parts.config->model.path, *slash = strrchr(path, '/');
-    char folder[CONFIG_TEXT];
-
-    if (strcmp(path, t->parts.model_config) != 0) {
-        int rc = load_weights(t, path, err);
-        return rc == FSDP_ENOTFOUND
-                   ? fsdp_err_hint(err, rc, " (model.init: random begins without weights)")
-                   : rc;
-    }
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    return load_weights(t, folder, err);
-}
-
 /* The state that the run begins with. Where it has a reference, that is the model of model.path,
  * also of a run that resumes. */
 static int load_start(struct train *t, struct fsdp_err *err)
 {
-    const struct config *c = t->parts.config;
-    const bool refers = c->train.objective == CONFIG_DPO;
+    const bool refers = t->parts.config->train.objective == CONFIG_DPO;
+    const bool stored = t->parts.config->model.init == CONFIG_INIT_PRETRAINED;
 
-    if (refers || (!t->resumed[0] && c->model.init == CONFIG_INIT_PRETRAINED))
-        FSDP_TRY(load_pretrained(t, err));
+    if (!t->resumed[0] && train_base_is_on(&t->saver.base))
+        return start_adapters(t, err);
+    if (refers || (!t->resumed[0] && stored))
+        FSDP_TRY(load_pretrained(t, 0, err));
     if (refers)
         FSDP_TRY(train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err));
     if (t->resumed[0])
         return resume_from(t, t->resumed, err);
-    return c->model.init == CONFIG_INIT_PRETRAINED ? FSDP_OK : fsdp_init_params(t->parts.fsdp, err);
+    return stored ? FSDP_OK : fsdp_init_params(t->parts.fsdp, err);
 }
 
 static int start_run(struct train *t, struct fsdp_err *err)

@@ -21,7 +21,7 @@ static const char *const hf_files[] = {
     "chat_template.json",
 };
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
-_Static_assert((int)NHF_FILES <= (int)TRAIN_MAX_EXTRA, "room for all");
+_Static_assert((int)NHF_FILES + 2 <= (int)TRAIN_MAX_EXTRA, "room for all, and an adapter");
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -68,13 +68,29 @@ static int collect_extra(struct train_saver *s, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int collect_peft(struct train_saver *s, struct fsdp_err *err)
+{
+    FSDP_TRY(train_peft_open(&s->peft, &s->base,
+                             s->report->lead && s->parts->config->checkpoint.path[0], err));
+    if (!s->peft.folder)
+        return FSDP_OK;
+    char *const paths[] = {s->peft.config, s->peft.tensors};
+    for (int i = 0; i < 2; i++)
+        if (!(s->extra[s->nextra++] = fsdp_strdup(paths[i], err)))
+            return FSDP_ENOMEM;
+    return FSDP_OK;
+}
+
 static int open_local(struct train_saver *s, struct fsdp_err *err)
 {
     const struct config *c = s->parts->config;
 
     FSDP_TRY(config_text(&s->settings, c, err));
-    FSDP_TRY(collect_aliases(s, err));
+    FSDP_TRY(train_base_open(&s->base, s->parts, err));
+    if (!train_base_is_on(&s->base)) /* else what is tied is not in checkpoints */
+        FSDP_TRY(collect_aliases(s, err));
     FSDP_TRY(collect_extra(s, err));
+    FSDP_TRY(collect_peft(s, err));
     if (!c->checkpoint.async || !c->checkpoint.path[0])
         return FSDP_OK;
     return fsdp_snapshot_create(&s->snapshot, s->parts->fsdp,
@@ -194,6 +210,14 @@ static void release_save(void *ctx)
     fsdp_snapshot_release(ctx);
 }
 
+static void take_slices(struct train_saver *s, struct ckpt_save_args *args, ckpt_slices_f *slices,
+                        void *ctx)
+{
+    s->slices = (struct train_base_slices){&s->base, TRAIN_TRAINED, NULL, slices, ctx};
+    args->slices = train_base_each;
+    args->slices_ctx = &s->slices;
+}
+
 static struct ckpt_save_args args_of(const struct train_saver *s, int64_t step, const char *json)
 {
     const struct config *c = s->parts->config;
@@ -201,9 +225,7 @@ static struct ckpt_save_args args_of(const struct train_saver *s, int64_t step, 
 
     args.root = c->checkpoint.path;
     args.step = step;
-    args.layout = fsdp_state_layout(s->parts->fsdp);
-    args.slices = each_live;
-    args.slices_ctx = s->parts->fsdp;
+    args.layout = train_base_layout(&s->base);
     args.aliases = s->aliases;
     args.naliases = s->naliases;
     args.state_json = json;
@@ -226,6 +248,7 @@ static int finish_writing(struct train_saver *s, struct fsdp_err *err)
     s->writing = NULL;
     fsdp_free(s->writing_state);
     s->writing_state = NULL;
+    train_peft_clear(&s->peft);
     return rc ? rc : made(s, s->writing_step, &result, ", in the background", err);
 }
 
@@ -294,8 +317,10 @@ static int save_now(struct train_saver *s, int64_t step, const char *json, struc
     struct ckpt_save_args args = args_of(s, step, json);
     struct ckpt_save_result result;
 
-    FSDP_TRY(ckpt_save(&result, &args, s->oob, err));
-    return made(s, step, &result, "", err);
+    take_slices(s, &args, each_live, s->parts->fsdp);
+    const int rc = ckpt_save(&result, &args, s->oob, err);
+    train_peft_clear(&s->peft);
+    return rc ? rc : made(s, step, &result, "", err);
 }
 
 /* The state is taken over: it lives until the save ends. */
@@ -304,8 +329,7 @@ static int save_behind(struct train_saver *s, int64_t step, char *json, struct f
     struct ckpt_save_args args = args_of(s, step, json);
     int rc = fsdp_snapshot_take(s->snapshot, err);
 
-    args.slices = each_taken;
-    args.slices_ctx = s->snapshot;
+    take_slices(s, &args, each_taken, s->snapshot);
     /* A device of its own leaves the cores to the writer. */
     if (fsdp_device_is_host(s->parts->device))
         args.share = TRAIN_WRITER_SHARE;
@@ -358,9 +382,16 @@ static int state_text(char **out, const struct train_saver *s, const struct trai
                       struct fsdp_err *err)
 {
     json_t *since = train_moments_json(s->parts->fsdp, s->parts->tree);
-    int rc = since ? train_state_write(out, state, s->settings, since, err)
-                   : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    const bool adapters = train_base_is_on(&s->base);
+    json_t *base = adapters ? train_base_json(&s->base) : NULL;
+    struct train_state told = *state;
+
+    told.base = base;
+    int rc = since && (base || !adapters)
+                 ? train_state_write(out, &told, s->settings, since, err)
+                 : fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     json_decref(since);
+    json_decref(base);
     return rc;
 }
 
@@ -385,6 +416,8 @@ static int save(void *ctx, const struct train_state *state, bool last, bool *sav
         return rc;
     if (rc && s->report->lead) /* all the more reason to save what there is now */
         fsdp_log(FSDP_LOG_ERROR, "a background save failed: %s", err->text);
+    if (train_base_is_on(&s->base))
+        FSDP_TRY(train_peft_write(&s->peft, &s->base, s->asked, err));
     FSDP_TRY(state_text(&json, s, state, err));
     s->best = state->best.step;
     if (s->snapshot && !last)
@@ -408,6 +441,8 @@ void train_saver_close(struct train_saver *s)
         s->oob->close(s->oob);
     for (int i = 0; i < s->nextra; i++)
         fsdp_free(s->extra[i]);
+    train_peft_close(&s->peft);
+    train_base_close(&s->base);
     fsdp_free(s->aliases);
     fsdp_free(s->settings);
     memset(s, 0, sizeof *s);

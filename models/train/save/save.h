@@ -10,6 +10,7 @@
 
 #include "ckpt/ckpt.h"
 
+#include "base.h"
 #include "claim.h"
 #include "life.h"
 #include "save_ops.h"
@@ -17,7 +18,7 @@
 #include "train/setup/setup.h"
 #include "stage.h"
 
-enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 16 };
+enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 18 };
 
 struct train_saver {
     const struct train_parts *parts;
@@ -32,6 +33,9 @@ struct train_saver {
     int naliases;
     char *extra[TRAIN_MAX_EXTRA]; /* files that go along */
     int nextra;
+    struct train_base base;
+    struct train_peft peft;
+    struct train_base_slices slices; /* of the save */
 
     struct fsdp_snapshot *snapshot; /* NULL: saves are not in the background */
     struct ckpt_saving *writing;    /* NULL: none is in flight */

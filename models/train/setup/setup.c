@@ -94,6 +94,8 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
         p->ops->set_dropout(p->model, 0); /* both passes of a pair see the same model */
     else if (p->config->model.dropout >= 0)
         p->ops->set_dropout(p->model, p->config->model.dropout);
+    FSDP_TRY(config_blame(p->config, train_adapter_open(&p->adapter, p->config, err), err));
+    FSDP_TRY(config_blame(p->config, p->ops->set_lora(p->model, &p->adapter.lora, err), err));
     int longest = p->ops->max_seq_len(p->model);
     if (!p->config->data.seq_len)
         p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;
@@ -263,6 +265,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     FSDP_TRY(config_opts(opts, p->config, err));
     opts->optim.name = config_word(p->optimizer, sizeof p->optimizer, p->config, "optim.name");
     opts->accumulation = p->batch.accumulation;
+    opts->frozen_in_param_dtype = train_adapter_is_on(&p->adapter);
     opts->agree = p->agree;
     FSDP_TRY(set_groups(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
@@ -369,6 +372,17 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     return config_blame(p->config, rc, err);
 }
 
+uint64_t train_parts_trained(const struct train_parts *p)
+{
+    const struct fsdp_state_layout *layout = fsdp_state_layout(p->fsdp);
+    uint64_t nelem = 0;
+
+    for (int k = 0; k < layout->nflats; k++)
+        for (int i = 0; layout->flats[k].trainable && i < layout->flats[k].ntensors; i++)
+            nelem += fsdp_tensor_nelem(&layout->flats[k].tensors[i]);
+    return nelem;
+}
+
 struct train_state train_parts_state(const struct train_parts *p)
 {
     struct train_state state = {
@@ -407,6 +421,7 @@ void train_parts_close(struct train_parts *p)
     train_text_close(&p->text);
     if (p->model)
         p->ops->destroy(p->model);
+    train_adapter_close(&p->adapter);
     fsdp_device_close(p->device);
     fsdp_free(p->model_config);
     fsdp_free(p->agree);

@@ -9,6 +9,7 @@
 #include "family/model.h"
 #include "train/node/bind.h"
 #include "train/node/cores.h"
+#include "adapter.h"
 #include "text.h"
 #include "train_state.h"
 
@@ -23,6 +24,7 @@ struct train_parts {
     struct fsdp_device *device;
     const struct model_ops *ops;
     struct model *model;
+    struct train_adapter adapter;
     bool (*stop_requested)(void); /* polled during tokenizing; NULL: never */
     bool stopped;                 /* a stop was requested; the agreed error says so */
     struct train_text text;
@@ -71,6 +73,8 @@ int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
 int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
                      char *const *overrides, const struct fsdp_node_map *nodes,
                      struct fsdp_err *err);
+/* Elements that are trained. Local. */
+uint64_t train_parts_trained(const struct train_parts *parts);
 /* The state of a run that begins here. */
 struct train_state train_parts_state(const struct train_parts *parts);
 void train_parts_close(struct train_parts *parts);

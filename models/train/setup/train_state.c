@@ -55,6 +55,10 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         json_decref(root);
         return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     }
+    if (s->base && json_object_set(root, "base", s->base)) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     if (s->averaging.weight_sum > 0 &&
         json_object_set_new(root, "averaging",
                             json_pack("{s:f, s:f}", "lr_max", s->averaging.lr_max, "weight_sum",

@@ -35,6 +35,7 @@ struct train_state {
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
     struct train_best best;
     struct fsdp_averaging averaging; /* weight_sum 0: the optimizer averages nothing */
+    json_t *base; /* written alone: of the model that adapters belong to, borrowed; NULL: none */
 };
 
 /* As JSON text, freed with fsdp_free. config: the settings as YAML, kept for people. since: object

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which linear maps have adapters, and what is trained besides. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stack.h"
+
+#define WEIGHT ".weight"
+
+/* Is `end` the name of the module, whose name has nbytes, or its end after a dot? */
+static bool is_end_of(const char *name, size_t nbytes, const char *end)
+{
+    const size_t n = strlen(end);
+    return n && n <= nbytes && !strncmp(name + nbytes - n, end, n) &&
+           (n == nbytes || name[nbytes - n - 1] == '.');
+}
+
+/* Bytes of a weight's name without its last part. */
+static size_t module_nbytes(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
+}
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+/* A target names a module in all layers, or (with its root) of any of them. */
+static bool is_target(const char *target, const struct stack_weight *w)
+{
+    return !strcmp(target, "all-linear") ||
+           is_end_of(w->name + 1, module_nbytes(w->name + 1), target);
+}
+
+static bool is_adapted(const struct model *m, const struct stack_weight *w)
+{
+    for (int i = 0; i < m->lora.ntargets; i++)
+        if (is_target(m->lora.targets[i], w))
+            return true;
+    return false;
+}
+
+static void add_part(struct model *m, const struct stack_weight *of, const char *suffix, int rows,
+                     int cols, struct fsdp_init init)
+{
+    struct stack_weight *w = &m->weight[m->nweights++];
+    *w = (struct stack_weight){.part = of->part, .rows = rows, .cols = cols, .init = init};
+    snprintf(w->name, sizeof w->name, "%.*s%s", (int)module_nbytes(of->name), of->name, suffix);
+}
+
+/* The adapter of a weight, which is made where there is none yet. A begins as PEFT's does, by
+ * torch's kaiming_uniform_(a=sqrt(5)). */
+static int adapter_of(struct model *m, const struct stack_place *place)
+{
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        if (m->place[slot].weight == place->weight && m->place[slot].lora)
+            return m->place[slot].lora;
+    const struct stack_weight of = m->weight[place->weight];
+    const struct fsdp_init uniform = {FSDP_INIT_UNIFORM, (float)(1 / sqrt(place->nin))};
+    const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
+    const int nout = m->family->names->fusion == TRAITS_TRANSPOSED ? of.cols : of.rows;
+    const int lora = m->nweights;
+    add_part(m, &of, ".lora_A" WEIGHT, m->lora.r, place->nin, uniform);
+    add_part(m, &of, ".lora_B" WEIGHT, nout, m->lora.r, zeros);
+    return lora;
+}
+
+static int check_targets(const struct model *m, struct fsdp_err *err)
+{
+    for (int i = 0; i < m->lora.ntargets; i++) {
+        const char *target = m->lora.targets[i];
+        bool fits = false;
+        for (int w = 0; w < m->nbase; w++)
+            fits |= m->weight[w].cols && is_target(target, &m->weight[w]);
+        if (!fits)
+            return fsdp_err_blame(
+                err,
+                fsdp_err_set(err, FSDP_EINVAL,
+                             "'%s' is no linear map of the layers of %s; all-linear "
+                             "takes all of them, and lora.modules_to_save trains a module whole",
+                             target, m->family->type),
+                "targets");
+    }
+    return FSDP_OK;
+}
+
+int stack_list_lora(struct model *m, struct fsdp_err *err)
+{
+    m->nweights = m->nbase;
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        m->place[slot].lora = 0;
+    if (!m->lora.r)
+        return FSDP_OK;
+    FSDP_TRY(check_targets(m, err));
+    for (int slot = 0; slot < STACK_NSLOTS; slot++) {
+        struct stack_place *place = &m->place[slot];
+        if (place->weight >= 0 && m->weight[place->weight].cols &&
+            is_adapted(m, &m->weight[place->weight]))
+            place->lora = adapter_of(m, place);
+    }
+    return FSDP_OK;
+}
+
+int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err)
+{
+    m->lora = *lora;
+    return stack_list_lora(m, err);
+}
+
+int stack_lora_width(const struct model *m)
+{
+    int most = 0;
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        if (m->place[slot].lora && m->place[slot].nin > most)
+            most = m->place[slot].nin;
+    return most;
+}
+
+/* ---- modules that are trained whole ---------------------------------------------------------- */
+
+bool stack_is_trained(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->lora.nmodules; i++)
+        if (is_end_of(name, module_nbytes(name), m->lora.modules_to_save[i]))
+            return true;
+    return !m->lora.r;
+}
+
+static int refuse_saved(const char *module, const char *why, struct fsdp_err *err)
+{
+    const int rc = fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s' %s", module, why);
+    return fsdp_err_blame(err, rc, "modules_to_save");
+}
+
+/* PEFT makes a copy of such a module, next to the tied one, which then no longer is. Of GPT-NeoX
+ * the head has one name in files (embed_out) and another in transformers, whose name PEFT takes. */
+static int check_saved(const struct model *m, const char *module, struct fsdp_err *err)
+{
+    const struct traits_names *names = m->family->names;
+    const bool is_head = is_end_of(names->head, strlen(names->head), module);
+
+    if (m->traits.tied && (is_head || is_end_of(names->embed, strlen(names->embed), module)))
+        return refuse_saved(module,
+                            "is tied: embedding and head are one weight, and PEFT's file of it "
+                            "would be another for each",
+                            err);
+    if (is_head && strcmp(names->head, "lm_head"))
+        return refuse_saved(module, "has another name in transformers than in its files", err);
+    return FSDP_OK;
+}
+
+int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree,
+                      struct fsdp_err *err)
+{
+    for (int i = 0; i < m->lora.nmodules; i++) {
+        const char *module = m->lora.modules_to_save[i];
+        bool fits = false;
+        for (int p = 0; p < fsdp_param_count(tree); p++) {
+            const char *name = fsdp_param_tensor(tree, p).name;
+            fits |= is_end_of(name, module_nbytes(name), module);
+        }
+        FSDP_TRY(check_saved(m, module, err));
+        if (!fits)
+            return fsdp_err_blame(err,
+                                  fsdp_err_set(err, FSDP_EINVAL,
+                                               "the model has no module '%s' "
+                                               "with weights of its own",
+                                               module),
+                                  "modules_to_save");
+    }
+    return FSDP_OK;
+}

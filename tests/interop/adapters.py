@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters against PEFT, transformers and torch in fp64.
+
+families                  the families whose models have adapters here
+make KIND FAMILY...       an adapter of the tiny model of each (families.py), in folder FAMILY.KIND.start, made and saved
+                          by PEFT, with a B that is not zero
+check KIND RUN FAMILY...  prints a TAP line for each check of each family, where FAMILY.KIND.RUN holds, as far as it exists:
+  sgd/                    the adapter after a step of SGD with learning rate RATE: its gradients are those of torch,
+                          within 1e-5 of each tensor's
+  metrics.jsonl           losses of ten steps of AdamW: those of torch, within 2e-6
+  adamw/                  the adapter after them: PEFT loads it without missing or unexpected keys, and each tensor is
+                          within 1e-5 of torch's
+  merged/                 the merged folder: that of PEFT's merge_and_unload; transformers loads it without missing or
+                          unexpected keys
+two FAMILY FOLDER         the folder is the model with the adapter lora and -0.5 times the adapter rslora
+change FOLDER TENSOR      changes an element of a tensor
+losses FILE FILE          two files of metrics have the same losses; of a step that is there twice, the latter counts
+same MODEL ADAPTER MERGED PEFT's greedy tokens with the adapter are transformers' with the merged folder
+new FAMILY FOLDER    the adapter of a run with learning rate 0: A has the values of kaiming_uniform_(a=sqrt(5)), B is 0
+"""
+import json
+import os
+import sys
+import warnings
+
+import peft
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import families
+
+warnings.filterwarnings("ignore")
+R, ALPHA, RATE, STEPS = 3, 7, families.RATE, families.STEPS
+KINDS = {
+    "lora": dict(),
+    "rslora": dict(use_rslora=True),
+    "save": dict(save=True),
+}
+# One of each way in which linear maps are stored, and of each place of norms.
+FAMILIES = ["llama", "qwen3", "olmo2", "phi3", "gemma2", "granite", "gpt2", "gpt_neox"]
+
+
+def head_of(model):
+    name = [name for name, module in model.named_modules() if module is model.get_output_embeddings()][0]
+    return name
+
+
+def config_of(kind, model):
+    """all-linear, or with a head that is trained whole where it is not tied."""
+    keys = dict(KINDS[kind])
+    save = keys.pop("save", False)
+    tied = model.config.tie_word_embeddings or model.config.model_type == "gpt_neox"  # whose files call it otherwise
+    return peft.LoraConfig(task_type="CAUSAL_LM", r=R, lora_alpha=ALPHA, target_modules="all-linear",
+                           modules_to_save=[head_of(model)] if save and not tied else None, **keys)
+
+
+def make(kind, *names):
+    for family in names:
+        torch.manual_seed(21)
+        model = families.load(family, torch.float32)
+        model = peft.get_peft_model(model, config_of(kind, model))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.1)
+        model.save_pretrained(f"{family}.{kind}.start")
+
+
+def adapted(family, folder):
+    """The model with an adapter, in fp64."""
+    base = families.load(family, torch.float64)
+    model = peft.PeftModel.from_pretrained(base, folder, is_trainable=True, autocast_adapter_dtype=False)
+    return model.to(torch.float64).train()
+
+
+def trained(model):
+    """Values and gradients of what is trained, under the names of PEFT's file."""
+    state = {name.replace(".default", "").replace(".modules_to_save", ""): parameter
+             for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert state
+    return state
+
+
+def check_gradients(kind, family, folder):
+    model = adapted(family, f"{family}.{kind}.start")
+    families.loss_of(model, families.rows()).backward()
+    before = load_file(f"{family}.{kind}.start/adapter_model.safetensors")
+    after = load_file(f"{folder}/adapter_model.safetensors")
+    want = trained(model)
+    assert set(before) == set(after) == set(want), (set(before) ^ set(after), set(before) ^ set(want))
+    error = {}
+    for name, value in before.items():
+        grad = want[name].grad
+        error[name] = (((value.double() - after[name].double()) / RATE - grad).norm() / grad.norm()).item()
+    wrong = {k: v for k, v in error.items() if not v <= 1e-5}
+    assert not wrong, wrong
+    return f"gradients of {len(error)} tensors differ by up to {max(error.values()):.1g}"
+
+
+def train(kind, family):
+    model = adapted(family, f"{family}.{kind}.start")
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(0.9, 0.95),
+                                  weight_decay=0)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = families.loss_of(model, families.rows())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def check_losses(kind, family, path):
+    want = train(kind, family)[1]
+    with open(path) as f:
+        got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
+    assert len(got) == STEPS and want[-1] < want[0], (got, want)
+    worst = max(abs(g - w) / w for g, w in zip(got, want))
+    assert worst <= 2e-6, f"{worst}: {list(zip(got, want))}"
+    return f"ten losses from {want[0]:.4f} to {want[-1]:.4f} differ by up to {worst:.1g}"
+
+
+def check_adapter(kind, family, folder):
+    want = trained(train(kind, family)[0])
+    got = trained(adapted(family, folder))  # as PEFT reads it
+    saved, config = load_file(f"{folder}/adapter_model.safetensors"), peft.PeftConfig.from_pretrained(folder)
+    assert set(saved) == set(want) == set(got), (set(saved) ^ set(want), set(got) ^ set(want))
+    start = peft.PeftConfig.from_pretrained(f"{family}.{kind}.start")
+    for key in ("r", "lora_alpha", "use_rslora", "use_dora", "modules_to_save", "fan_in_fan_out", "task_type"):
+        assert getattr(config, key) == getattr(start, key), (key, getattr(config, key), getattr(start, key))
+    error = {k: ((got[k] - v).norm() / v.norm()).item() for k, v in want.items()}
+    wrong = {k: v for k, v in error.items() if not v <= 1e-5}
+    assert not wrong, wrong
+    return f"{len(error)} tensors after ten steps differ by up to {max(error.values()):.1g}"
+
+
+def merged_of(model, folder):
+    """The folder has these values, within what a sum in another order makes."""
+    got, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    got, worst = got.state_dict(), 0
+    for name, want in model.state_dict().items():
+        assert got[name].dtype == want.dtype, (name, got[name].dtype, want.dtype)
+        bound = 1e-6 if want.dtype == torch.float32 else 2**-8
+        worst = max(worst, ((got[name].double() - want.double()).abs().max() / want.abs().max() / bound).item())
+    assert worst <= 1, worst
+    return f"merged weights differ by {worst:.1g} of the bound"
+
+
+def check_merged(kind, family, folder):
+    base = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}.base", dtype="auto")
+    return merged_of(peft.PeftModel.from_pretrained(base, f"{family}.{kind}.start").merge_and_unload(), folder)
+
+
+def two(family, folder):
+    model = peft.PeftModel.from_pretrained(families.load(family, torch.float32), f"{family}.lora.start", adapter_name="a")
+    model.load_adapter(f"{family}.rslora.start", "b")
+    model.add_weighted_adapter(["a", "b"], [1.0, -0.5], "both", combination_type="cat")
+    model.set_adapter("both")
+    print(merged_of(model.merge_and_unload(adapter_names=["both"]), folder))
+
+
+def change(folder, name):
+    path = f"{folder}/model.safetensors"
+    state = load_file(path)
+    state[name].flatten()[0] += 1
+    save_file(state, path, metadata={"format": "pt"})
+
+
+def losses(first, second):
+    rows = []
+    for path in (first, second):
+        with open(path) as f:
+            rows.append({row["step"]: row["loss"] for row in map(json.loads, f) if "loss" in row})
+    assert set(rows[0]) == set(rows[1]) and len(rows[0]) >= 30, rows
+    worst = max(abs(rows[0][step] - rows[1][step]) / rows[0][step] for step in rows[0])
+    assert worst <= 2e-4, worst
+    assert rows[0][30] < 0.8 * rows[0][1], rows[0]
+    print(f"{len(rows[0])} losses differ by up to {worst:.1g}")
+
+
+def same(model, adapter, merged):
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    apart = peft.PeftModel.from_pretrained(load(model), adapter).eval()
+    got = []
+    for m in (apart, load(merged).eval()):
+        ids = torch.tensor([[5, 17, 42, 99, 180, 7]])
+        with torch.no_grad():
+            for _ in range(20):
+                ids = torch.cat([ids, m(ids).logits[:, -1:].argmax(-1)], 1)
+        got.append(ids[0].tolist())
+    assert got[0] == got[1], got
+    print(*got[0])
+
+
+def check(kind, run, *names):
+    checks = [("sgd", check_gradients), ("metrics.jsonl", check_losses), ("adamw", check_adapter),
+              ("merged", check_merged)]
+    for family in names:
+        for name, function in checks:
+            path = f"{family}.{kind}.{run}/{name}"
+            if not os.path.exists(path):
+                continue
+            try:
+                print(f"ok - {family}, {kind}: {function(kind, family, path)}")
+            except Exception as e:
+                print(f"not ok - {family}, {kind}: {function.__name__}\n# {str(e)[:900]}")
+
+
+def new(family, folder):
+    state = load_file(f"{folder}/adapter_model.safetensors")
+    for name, value in state.items():
+        if "lora_B" in name:
+            assert not value.any(), name
+            continue
+        bound = value.shape[1] ** -0.5  # uniform in +-bound, as torch makes it
+        assert value.abs().max() <= bound and value.abs().max() > 0.8 * bound, (name, value.abs().max(), bound)
+        assert abs(value.mean()) < 0.35 * bound, (name, value.mean(), bound)
+    print(f"{len(state)} tensors of {family} begin as PEFT's")
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    {"families": lambda: print(*FAMILIES), "make": make, "check": check, "new": new, "two": two,
+     "change": change, "losses": losses, "same": same}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,111 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Adapters against PEFT: tiny models of families that store linear maps in different ways. Gradients, ten steps of AdamW
+# and the adapter after them, on one rank, on three, as 2 x 2 ranks of HYBRID_SHARD, and with activation checkpointing.
+# ADAPTERS="qwen3 phi3" chooses some.
+# run: timeout=900
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers and PEFT (set TORCH_PYTHON)"
+    exit 0
+fi
+. "$TOP/tests/lib/tap.sh"
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
+python() {
+    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/$1.py" "${@:2}"
+}
+families=${ADAPTERS:-$(python adapters families)}
+kinds='lora rslora save'
+
+python families make $families >log 2>&1
+ok $? "transformers saves a tiny model of each family"
+for kind in $kinds; do
+    python adapters make $kind $families >log 2>&1
+    ok $? "PEFT saves an adapter of each: $kind"
+done
+
+# run KIND NAME RANKS OPTIONS... trains an adapter of each family.
+run() {
+    local kind=$1 name=$2 ranks=$3 family out
+    shift 3
+    for family in $families; do
+        out=$family.$kind.$name
+        mkdir -p $out
+        cat >$out/run.yaml <<END
+model: {path: $family}
+lora: {path: $family.$kind.start}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
+optim: {name: sgd, momentum: 0, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+checkpoint: {path: $out/ck}
+END
+        fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1 &&
+            fsdp-launch -n $ranks $out/run.yaml train.steps=10 optim.name=adamw optim.lr=1e-3 'optim.betas=[0.9,0.95]' \
+                checkpoint.path=$out/ck10 log.metrics=$out/metrics.jsonl "$@" >log 2>&1
+        ok $? "$family, $kind: $name"
+        ln -s ck/step-00000001/hf $out/sgd
+        ln -s ck10/step-00000010/hf $out/adamw
+    done
+    check $kind $name
+}
+
+# Its own TAP lines are counted with the others.
+check() {
+    python adapters check "$@" $families >checked 2>log || cat log
+    local line
+    while IFS= read -r line; do
+        case $line in
+        'ok - '*) ok 0 "$2: ${line#ok - }" ;;
+        'not ok - '*) ok 1 "$2: ${line#not ok - }" ;;
+        *) echo "$line" ;;
+        esac
+    done <checked
+}
+
+# Merged, fp32 and bf16.
+merge() {
+    local kind=$1 name=$2 family out
+    for family in $families; do
+        out=$family.$kind.$name
+        mkdir -p $out
+        ckpt-merge -q ${3:+--dtype $3} $family -o $out/merged.base/ >log 2>&1 &&
+            ckpt-merge -q --adapter $family.$kind.start $out/merged.base -o $out/merged/ >log 2>&1
+        ok $? "$family, $kind: merged, $name"
+    done
+    check $kind $name
+}
+merge lora merge
+merge rslora bf16 bfloat16
+merge save merge
+set -- $families
+ckpt-merge -q --adapter $1.lora.start --adapter $1.rslora.start=-0.5 $1 -o two/ >log 2>&1
+ok $? "$1: two adapters, with weights"
+python adapters two $1 two >log 2>&1
+ok $? "PEFT makes the same of them"
+ckpt-merge --adapter $1.lora.start ${2:-$1} -o other/ >log 2>&1
+ok "$([ $? = 1 ] && grep -q 'does not belong to' log; echo $?)" "an adapter of another model is refused"
+
+run lora one 1
+run lora three 3
+run lora hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
+families=$(echo $families | tr ' ' '\n' | grep -E 'llama|phi3|gpt2' || echo $families)
+run rslora three 3
+run save three 3
+run lora full 2 fsdp.activation_checkpointing=full
+run lora grad_op 2 fsdp.sharding_strategy=SHARD_GRAD_OP fsdp.activation_checkpointing=selective
+
+# A new adapter begins as PEFT's.
+set -- $families
+cat >new.yaml <<END
+model: {path: $1}
+lora: {r: 8, alpha: 16}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 0}
+checkpoint: {path: new}
+END
+fsdp-launch -n 2 new.yaml >log 2>&1
+ok $? "$1: a new adapter"
+python adapters new $1 new/step-00000000/hf >log 2>&1
+ok $? "its values"
+
+echo "1..$n"
+exit $bad

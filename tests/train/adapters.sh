@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Adapters without Python (tests/interop/adapters.sh compares them with PEFT): what a run trains and saves, resumption on
+# other ranks, merging, and what is refused.
+. "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
+make_input
+cat >run.yaml <<'END'
+model: {path: base}
+lora: {r: 4, alpha: 8, dropout: 0.1}
+data: {path: text, seq_len: 32}
+train: {steps: 6, global_batch_size: 6, micro_batch_size: 1}
+optim: {lr: 1.0e-2, schedule: constant}
+checkpoint: {path: ck, interval: 3, switches: ''}
+log: {metrics: metrics.jsonl, progress: plain}
+END
+run -n 1 run.yaml lora.r=0 model.path=model model.init=random train.steps=0 checkpoint.path=ck0 &&
+    "$BIN/ckpt-merge" -q ck0 -o base/ >>log 2>>err
+ok $? "a model to begin with"
+
+mkdir temp
+TMPDIR=$PWD/temp run -n 2 -v run.yaml
+ok $? "two ranks train adapters"
+ok "$([ -z "$(ls temp)" ]; echo $?)" "and leave no temporary file"
+ok "$(holds log 'rank 4, times 2: '; echo $?)" "the screen says what is trained"
+ok "$(holds log 'frozen parameter shards, F32'; echo $?)" "the plan has a row for what is frozen"
+ok "$([ -s ck/step-00000006/hf/adapter_model.safetensors ] && [ -s ck/step-00000006/hf/adapter_config.json ]; echo $?)" \
+    "PEFT's files are in the checkpoint"
+"$BIN/ckpt-info" ck >log 2>err
+ok "$(holds log lora_A.weight && ! holds log embed_tokens; echo $?)" "which has no tensor of the model"
+"$BIN/ckpt-verify" ck >log 2>err
+ok $? "and is whole"
+mkdir half && cp -r ck/step-00000003 half/
+run -n 3 run.yaml checkpoint.path=half log.metrics=half.jsonl
+ok $? "three ranks resume at step 3"
+losses() { sed -n 's/.*"step": \([456]\),.*"loss": \([0-9.]*\).*/\1 \2/p' "$1" | awk '{ printf "%s %.4f\n", $1, $2 }'; }
+ok "$([ "$(losses half.jsonl | wc -l)" = 3 ] && [ "$(losses half.jsonl)" = "$(losses metrics.jsonl)" ]; echo $?)" \
+    "with the same losses"
+
+# ---- bf16: without masters for what is frozen ----
+run -n 2 -v run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 log.metrics=plain.jsonl
+ok "$(holds log 'frozen parameter shards, BF16'; echo $?)" "2 bytes a parameter in bf16"
+run -n 2 run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 fsdp.offload=params optim.master=split log.metrics=other.jsonl
+ok "$([ -n "$(losses plain.jsonl)" ] && [ "$(losses plain.jsonl)" = "$(losses other.jsonl)" ]; echo $?)" \
+    "the same losses with offloading and split masters"
+
+# ---- merge ----
+"$BIN/ckpt-merge" -q --adapter ck base -o merged/ >log 2>err
+ok $? "merged"
+"$BIN/fsdp-generate" --model merged --tokens 1,2,3 --logits >a 2>err
+"$BIN/fsdp-generate" --model base --adapter ck --tokens 1,2,3 --logits >b 2>err
+"$BIN/fsdp-generate" --model base --tokens 1,2,3 --logits >c 2>err
+ok "$([ -s a ] && cmp -s a b && ! cmp -s a c; echo $?)" "the merged model is the model with its adapter, to the bit"
+"$BIN/ckpt-merge" -q --adapter ck=0 base -o none/ >log 2>err && "$BIN/ckpt-diff" base none >log 2>err
+ok $? "an adapter times 0 changes nothing"
+"$BIN/ckpt-merge" -q --adapter ck base -o map/ --map fuse-qkv >log 2>err
+ok "$([ $? = 2 ] && holds err 'merge them first'; echo $?)" "a map with an adapter is refused"
+
+# ---- what is refused ----
+refused() { # text, options
+    local text=$1
+    shift
+    run -n 1 run.yaml checkpoint.path= "$@"
+    ok "$([ $? != 0 ] && holds err "$text"; echo $?)" "refused: $*"
+}
+refused "lora.targets: 'q_porj' is no linear map" lora.targets=[q_porj]
+refused "lora.modules_to_save: the model has no module 'head'" lora.modules_to_save=[head]
+refused 'lora.path: nowhere: holds no adapter_config.json' lora.path=nowhere
+refused 'model.init: adapters belong to a model that is stored' model.init=random
+config() { # key, value: PEFT's folder with another value
+    rm -rf other
+    cp -r ck/step-00000006/hf other
+    sed -i "s/\"$1\": [^,]*/\"$1\": $2/" other/adapter_config.json
+}
+for key in use_dora bias peft_type rank_pattern; do
+    case $key in
+    use_dora) config $key true ;;
+    rank_pattern) config $key '{"q_proj": 8}' ;;
+    *) config $key '"all"' ;;
+    esac
+    refused "$key" lora.path=other
+done
+run -n 1 run.yaml lora.r=0
+ok "$([ $? != 0 ] && holds err 'holds adapters and not the model'; echo $?)" "refused: to resume without adapters"
+run -n 1 run.yaml checkpoint.path=ck0
+ok "$([ $? != 0 ] && holds err 'was not saved by a run with adapters'; echo $?)" "refused: to resume a run without any"
+echo "1..$n"
+exit $bad
