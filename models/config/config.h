@@ -13,7 +13,7 @@
 #include "fsdp/tunable.h"
 
 #define CONFIG_TEXT FSDP_TUNABLE_STRING_NBYTES
-#define CONFIG_MAX_KEYS 128
+#define CONFIG_MAX_KEYS 192
 
 /* Positions of the words in the table's choices. */
 enum config_init { CONFIG_INIT_PRETRAINED, CONFIG_INIT_RANDOM };
