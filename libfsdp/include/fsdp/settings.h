@@ -96,8 +96,8 @@ extern "C" {
         "Which modules become units: by class, by min_num_params, none but the whole model, or " \
         "those of wrap_modules", WRAP_POLICY, BY_OUTCOME, wrap_policy) \
     ROW(fsdp, wrap_classes, LIST, "", NULL, \
-        "Module classes of wrap_policy transformer; empty: the model's layers, and its " \
-        "embedding and head where they are large and not tied", POINTER, BY_OUTCOME, wrap_classes) \
+        "Module classes of wrap_policy transformer; empty: the model's layers, and where they are " \
+        "large their experts, and embedding and head if not tied", POINTER, BY_OUTCOME, wrap_classes) \
     ROW(fsdp, wrap_modules, LIST, "", NULL, \
         "Module names of wrap_policy list, such as model.layers.* or model.layers.*.mlp; a " \
         "star stays within its level", POINTER, BY_OUTCOME, wrap_modules) \
