@@ -39,13 +39,22 @@ expect 0 '^llama: 29 parameters, 0 over' "Llama with documents in a row, masked,
     --model "$data/llama-odd" --seq-len 20 --documents 3 --mask --dropout 0.2
 expect 0 '^gpt2: 28 parameters, 0 over' "GPT-2 likewise" \
     --model "$data/gpt2-tiny" --documents 3 --mask --dropout 0.2
+mkdir mixture
+cat >mixture/config.json <<'END'
+{"model_type": "granitemoeshared", "vocab_size": 61, "hidden_size": 20, "intermediate_size": 12,
+ "shared_intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_local_experts": 5,
+ "num_experts_per_tok": 2, "residual_multiplier": 0.3, "logits_scaling": 2, "attention_multiplier": 0.3}
+END
+expect 0 '^granitemoeshared: 25 parameters, 0 over' "a mixture of experts, with an MLP next to it" --model mixture
+expect 0 '^granitemoeshared: 25 parameters, 0 over' "with recomputation" --model mixture \
+    --activation-checkpointing full --mask
 sed 's/"attn_pdrop": 0.0/"attn_pdrop": 0.1/' "$data/gpt2-tiny/config.json" >config.json
 expect 0 '^gpt2: 28 parameters, 0 over' "config.json's dropout is off unless asked for" --model .
 expect 1 '9 documents do not fit into 8 tokens' "too many documents" --model . --documents 9
 expect 1 'sequence length 65 is over the model.s n_positions (64)' "too long" \
     --model "$data/gpt2-tiny" --seq-len 65
 expect 1 'nowhere' "no such model" --model nowhere
-expect 0 'a config.json or its folder' "--help" --help
+expect 0 'central finite differences' "--help" --help
 echo '{"model_type": "none"}' >none.json
 expect 1 "'none' is not a known model family" "a model that is not known" --model none.json
 known=$(sed 's/.*(known: \(.*\)).*/\1/' out)
