@@ -32,7 +32,20 @@
     X(copy_blocks, nn_copy_blocks, (a->out, a->x))                                                \
     X(logits, nn_logits, (a->logits))                                                             \
     X(dropout, nn_dropout, (a->out, a->x))                                                        \
-    X(cross_entropy, nn_cross_entropy, (a->logits, a->targets, a->loss_sum, a->loss_scale, a->weights))       \
+    X(cross_entropy, nn_cross_entropy,                                                            \
+      (a->logits, a->targets, a->loss_sum, a->loss_scale, a->weights))                            \
+    X(route_forward, nn_route, (a->logits, a->probs, a->expert, a->weight))                       \
+    X(route_backward, nn_route_backward,                                                          \
+      (a->dlogits, a->dweight, a->balance, a->probs, a->weight, a->expert))                       \
+    X(expert_order, nn_expert_order, (a->first, a->slot, a->place, a->expert))                    \
+    X(expert_load, nn_expert_load, (a->counts, a->sums, a->expert, a->probs))                     \
+    X(balance, nn_balance, (a->loss, a->total, a->balance, a->counts, a->sums, a->loss_scale))    \
+    X(spread_rows, nn_spread_rows, (a->out, a->x, a->weight, a->slot))                            \
+    X(collect_rows, nn_collect_rows, (a->out, a->x, a->weight, a->place))                         \
+    X(weigh_backward, nn_weigh_backward, (a->dy, a->y, a->dweight, a->weight, a->slot))           \
+    X(grouped_forward, nn_grouped, (a->out, a->x, a->w, a->first, a->work))                       \
+    X(grouped_backward_input, nn_grouped, (a->out, a->dy, a->w, a->first, a->work))               \
+    X(grouped_backward_weight, nn_grouped, (a->out, a->x, a->dy, a->first, a->work))              \
     X(split_tokens, nn_split_tokens, (a->inputs, a->targets))                                     \
     X(positions, nn_positions, (a->out, a->starts))
 /* clang-format on */

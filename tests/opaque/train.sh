@@ -56,6 +56,14 @@ same "two ranks, schedule-free AdamW, offloaded" "-n 2" optim.name=schedulefree 
     fsdp.offload=optimizer
 offloaded=(fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
 same "two ranks, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}"
+mkdir -p "$TEST_TMP/mixture"
+cat >"$TEST_TMP/mixture/config.json" <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 36, "intermediate_size": 20, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "head_dim": 10,
+ "num_local_experts": 5, "output_router_logits": true, "router_aux_loss_coef": 0.1}
+END
+same "two ranks, a mixture of experts, recomputed, its experts units" "-n 2" "model.path=$TEST_TMP/mixture" \
+    model.init=random fsdp.activation_checkpointing=full 'fsdp.wrap_classes=[MixtralDecoderLayer,MixtralSparseMoeBlock]'
 # One rank: a writer's wait comes at another moment on each, and with it another order at random.
 same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
     checkpoint.async=true
