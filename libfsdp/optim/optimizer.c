@@ -6,8 +6,8 @@
 #include "optimizer.h"
 
 static const struct optimizer *const optimizers[] = {
-    &optimizer_adamw, &optimizer_adamw8bit,    &optimizer_adam, &optimizer_adafactor,
-    &optimizer_lion,  &optimizer_schedulefree, &optimizer_sgd,
+    &optimizer_adamw, &optimizer_adamw8bit, &optimizer_adam,         &optimizer_adafactor,
+    &optimizer_lion,  &optimizer_muon,      &optimizer_schedulefree, &optimizer_sgd,
 };
 enum { NOPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
 

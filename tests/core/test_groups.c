@@ -77,7 +77,7 @@ static void test_refused(void)
 
     ok(plan(init, &err) == FSDP_OK, "the defaults are taken: %s", err.text);
     o.name = "adagrad";
-    refused(o, "known: adamw, adamw8bit, adam, adafactor, lion, schedulefree, sgd");
+    refused(o, "known: adamw, adamw8bit, adam, adafactor, lion, muon, schedulefree, sgd");
     o = init;
     o.betas[1] = 1;
     refused(o, "beta2 is 1");

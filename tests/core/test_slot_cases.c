@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizers whose state has other shapes than the parameters: steps of the reference
+ * Optimizers that need more than an element at a time: steps of the reference
  * implementations (tests/interop/slot_cases.py writes the files and describes them), repeated on
  * several meshes. Row lengths, numbers of rows and of ranks have few common divisors. Rank 0 alone
  * has a gradient, so that its sum is the same to the bit on every mesh.
@@ -196,6 +196,8 @@ static void set_opts(struct fsdp_opts *opts, const struct run *run)
     opts->optim.betas[1] = json_number_value(json_array_get(betas, 1));
     opts->optim.weight_decay = json_number_value(json_object_get(run->spec, "weight_decay"));
     opts->optim.decay = FSDP_DECAY_ALL;
+    opts->optim.momentum = json_number_value(json_object_get(run->spec, "momentum"));
+    opts->optim.nesterov = json_is_true(json_object_get(run->spec, "nesterov"));
     opts->optim.clip_grad_norm = 0;
 }
 
@@ -332,5 +334,6 @@ int main(void)
 {
     run_case("adamw8bit", true);
     run_case("adafactor", false);
+    run_case("muon", true);
     return tap_done();
 }

@@ -27,9 +27,12 @@ near() { # name, two checkpoints
     if [ "$1" = adamw8bit ]; then tool ckpt-diff "$2" "$3" --model --atol 5e-4; else tool ckpt-diff "$2" "$3" --atol 1e-5; fi
 }
 
-for name in adam lion schedulefree adamw8bit adafactor; do
+for name in adam lion schedulefree adamw8bit adafactor muon; do
     set_name=optim.name=$name
-    case $name in adafactor) set_name="$set_name optim.groups=[]" ;; esac
+    case $name in
+    adafactor) set_name="$set_name optim.groups=[]" ;;
+    muon) set_name="$set_name optim.momentum=0.95 optim.nesterov=true" ;;
+    esac
     run -n 3 run.yaml $set_name checkpoint.path=$name
     ok $? "$name: 3 ranks train"
     cp -r $name half && rm -r half/step-00000006
@@ -103,6 +106,15 @@ refused 'no other optimizer can be next to it' -n 2 run.yaml 'optim.groups=["*no
 ok $? "schedulefree in a group is refused"
 refused 'cannot be split' -n 2 run.yaml optim.name=adafactor 'optim.groups=[]' optim.master=split fsdp.param_dtype=bfloat16
 ok $? "adafactor with split masters is refused"
+refused 'cannot be split' -n 2 run.yaml optim.name=muon optim.master=split fsdp.param_dtype=bfloat16
+ok $? "muon with split masters is refused"
+refused 'it has no dampening' -n 2 run.yaml optim.name=muon optim.dampening=0.1
+ok $? "muon with dampening is refused"
+cp -r muon matrices && rm -r matrices/step-00000006
+run -n 1 run.yaml optim.name=muon optim.momentum=0.95 optim.nesterov=true checkpoint.path=matrices train.steps=4 &&
+    run -n 2 run.yaml optim.name=muon optim.momentum=0.95 optim.nesterov=true checkpoint.path=matrices
+tool ckpt-diff muon/step-00000006 matrices/step-00000006 --atol 1e-5
+ok $? "muon: from 3 ranks to 1 to 2"
 refused 'adafactor: it has no betas' -n 2 run.yaml optim.name=adafactor
 ok $? "betas of a group are refused for adafactor"
 

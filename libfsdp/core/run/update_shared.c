@@ -63,6 +63,9 @@ static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int p
         args.tensor = &of->tensors[i];
         args.sums = sums;
         args.update_sum = update_sum++;
+        args.first = run.first;
+        args.chosen =
+            f->mesh->replicate_rank == 0 && (flat + i) % f->mesh->shard_size == f->mesh->shard_rank;
         sums += run.kind->nsums(args.tensor);
         FSDP_TRY(run.kind->phase(f->lanes[SCHED_COMPUTE], &args, phase, err));
     }
@@ -81,6 +84,24 @@ static int sum_over_ranks(struct fsdp *f, double *sums, uint64_t nelem, struct f
     return fsdp_comm_all_reduce(f->mesh->world, sums, sums, nelem, FSDP_F64, lane, err);
 }
 
+/* What the chosen ranks made, where that is as much as there was. */
+static int sum_again(struct fsdp *f, int flat, struct fsdp_err *err)
+{
+    const struct flat *of = &f->units.flats[flat];
+    double *sums = f->mem.sums + count_shared(f, flat);
+
+    for (int i = 0; i < of->ntensors; i++) {
+        if (!is_shared(f, flat, i))
+            continue;
+        const struct optimizer *kind = f->optim.kinds[of->params[i]];
+        const uint64_t nsums = kind->nsums(&of->tensors[i]);
+        if (kind->sums_twice)
+            FSDP_TRY(sum_over_ranks(f, sums, nsums, err));
+        sums += nsums;
+    }
+    return FSDP_OK;
+}
+
 int update_shared(struct fsdp *f, int flat, const struct flat_state *s, struct fsdp_err *err)
 {
     const uint64_t nshared = count_shared(f, flat), nsums = count_sums(f, flat);
@@ -93,5 +114,6 @@ int update_shared(struct fsdp *f, int flat, const struct flat_state *s, struct f
     FSDP_TRY(sum_over_ranks(f, f->mem.sums + nshared, nsums, err));
     FSDP_TRY(run_phase(f, flat, s, 1, err));
     FSDP_TRY(sum_over_ranks(f, f->mem.sums, nshared, err));
+    FSDP_TRY(sum_again(f, flat, err));
     return run_phase(f, flat, s, 2, err);
 }

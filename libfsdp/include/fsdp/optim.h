@@ -35,12 +35,12 @@ enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
 
 struct fsdp_optim_opts {
     uint32_t version;
-    const char *name;              /* "adamw", "adamw8bit", "adam", "adafactor", "lion",
+    const char *name;              /* "adamw", "adamw8bit", "adam", "adafactor", "lion", "muon",
                                       "schedulefree", "sgd" */
     double betas[2], eps;          /* all but sgd and adafactor; lion has no eps */
-    double momentum;               /* sgd; 0: no momentum buffer is kept */
+    double momentum;               /* sgd, where 0 keeps no momentum buffer; muon */
     double dampening;              /* sgd */
-    bool nesterov;                 /* sgd */
+    bool nesterov;                 /* sgd, muon */
     double weight_decay;           /* adam, sgd: added to the gradient; others: decoupled */
     enum fsdp_decay decay;         /* what decays, where no group says */
     double clip_grad_norm;         /* <= 0: off */

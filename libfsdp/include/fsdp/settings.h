@@ -40,19 +40,19 @@ extern "C" {
 
 /* The optimizer. */
 #define FSDP_SETTINGS_OPTIM(ROW) \
-    ROW(optim, name, CHOICE, "adamw", "adamw|adamw8bit|adam|adafactor|lion|schedulefree|sgd", \
+    ROW(optim, name, CHOICE, "adamw", "adamw|adamw8bit|adam|adafactor|lion|muon|schedulefree|sgd", \
         "Optimizer (docs/optimizers.md)", NAME, AGREED, optim.name) \
     ROW(optim, betas, FLOATS, "0.9, 0.95", "0..<1", \
         "Decay rates of the moments; schedulefree: of the point between x and z, and of the second " \
-        "moment (all but adafactor and sgd)", DOUBLES, AGREED, optim.betas) \
+        "moment (all but adafactor and sgd; muon: of what is no matrix)", DOUBLES, AGREED, optim.betas) \
     ROW(optim, eps, FLOAT, "1e-8", "0<..", \
-        "Added to the root of the second moment (adamw, adamw8bit, adam, schedulefree)", DOUBLE, AGREED, optim.eps) \
+        "Added to the root of the second moment (adamw, adamw8bit, adam, muon, schedulefree)", DOUBLE, AGREED, optim.eps) \
     ROW(optim, momentum, FLOAT, "0.9", "0..", \
-        "Momentum (sgd); 0: none", DOUBLE, AGREED, optim.momentum) \
+        "Momentum (sgd, muon); 0: none", DOUBLE, AGREED, optim.momentum) \
     ROW(optim, dampening, FLOAT, "0", NULL, \
         "Dampening of the momentum (sgd)", DOUBLE, AGREED, optim.dampening) \
     ROW(optim, nesterov, BOOL, "false", NULL, \
-        "Nesterov momentum (sgd)", BOOL, AGREED, optim.nesterov) \
+        "Nesterov momentum (sgd, muon)", BOOL, AGREED, optim.nesterov) \
     ROW(optim, weight_decay, FLOAT, "0.1", "0..", \
         "Weight decay; adam, sgd: added to the gradient, others: decoupled", \
         DOUBLE, AGREED, optim.weight_decay) \
