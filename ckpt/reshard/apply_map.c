@@ -44,6 +44,20 @@ static uint64_t rows_of(const struct ckpt_job_tensor *t)
 
 /* ---- names and the order of rows ------------------------------------------------------------- */
 
+/* What an optimizer keeps per block or per column of a parameter has no rows of it. */
+static int check_rows(const struct ckpt_job *job, const struct ckpt_job_tensor *t,
+                      struct fsdp_err *err)
+{
+    const enum fsdp_slot_kind kind = ckpt_job_slot_kind(job, t);
+
+    if (kind == FSDP_PER_ELEMENT || kind == FSDP_PER_ROW)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "tensor '%s' is kept per %s of its parameter, so that rows cannot be "
+                        "ordered, joined or split: leave it out (--exclude 'state.*')",
+                        t->tensor.name, fsdp_slot_kind_name(kind));
+}
+
 static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const struct ckpt_map *map,
                       enum ckpt_map_rows rows, struct fsdp_err *err)
 {
@@ -88,6 +102,8 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nch
         t->stored = changes ? NULL : t->stored;
         *nchanged += changes;
         /* A parameter's step, in an optimizer's state, is a number without rows. */
+        if (rows != CKPT_MAP_ROWS_SAME && t->tensor.ndim)
+            FSDP_TRY(check_rows(job, t, err));
         if (rows != CKPT_MAP_ROWS_SAME && t->tensor.ndim)
             FSDP_TRY(order_rows(job, t, map, rows, err));
     }
@@ -199,6 +215,7 @@ static int fuse(struct ckpt_job *job, const struct old *old, const struct ckpt_j
 {
     const struct ckpt_job_tensor *members[3] = {first};
     uint64_t nrows = rows_of(first), row = 0;
+    FSDP_TRY(check_rows(job, first, err));
     for (int i = 1; i < fusion->nmembers; i++) {
         char *name =
             replace_module(first->tensor.name, fusion->members[0], fusion->members[i], err);
@@ -230,6 +247,7 @@ static int split_tensor(struct ckpt_job *job, const struct old *old,
 {
     uint64_t shares[3] = {1, 1, 1}, all = 0, from = 0;
     struct heads heads;
+    FSDP_TRY(check_rows(job, t, err));
     if (fusion->nmembers == 3) {
         FSDP_TRY(find_heads(&heads, job, t->tensor.name, err));
         shares[0] = heads.query;

@@ -96,8 +96,7 @@ static uint64_t rank_box(struct fsdp_box *out, const struct ckpt_job *job, int t
     struct fsdp_box box;
     uint64_t pos, nelem;
 
-    const struct fsdp_slot slot = {.dtype = t->tensor.dtype,
-                                   .kind = ckpt_job_slot_kind(job, tensor)};
+    const struct fsdp_slot slot = {.dtype = t->tensor.dtype, .kind = ckpt_job_slot_kind(job, t)};
     const struct fsdp_tensor shaped = param ? fsdp_slot_tensor(&slot, &param->tensor) : t->tensor;
 
     if (param && param->unit >= 0 && same_shape(&t->tensor, &shaped)) {

@@ -138,7 +138,8 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
                         enum fsdp_slice_kind kind, struct fsdp_err *err);
 /* How the shape of an optimizer's tensor follows from its parameter's, as the source's manifest has
  * it of tensors of that name. */
-enum fsdp_slot_kind ckpt_job_slot_kind(const struct ckpt_job *job, int tensor);
+enum fsdp_slot_kind ckpt_job_slot_kind(const struct ckpt_job *job,
+                                       const struct ckpt_job_tensor *tensor);
 const char *ckpt_job_keep_name(struct ckpt_job *job, const char *name, struct fsdp_err *err);
 int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, struct fsdp_err *err);
 /* The stored row that row `row` of the part's output is. */

@@ -19,12 +19,12 @@ int ckpt_job_add_tensor(struct ckpt_job *job, const struct fsdp_tensor *tensor,
     return FSDP_OK;
 }
 
-enum fsdp_slot_kind ckpt_job_slot_kind(const struct ckpt_job *job, int tensor)
+enum fsdp_slot_kind ckpt_job_slot_kind(const struct ckpt_job *job, const struct ckpt_job_tensor *t)
 {
     const struct ckpt_manifest *m = &job->ckpt->m;
-    const char *dot = strrchr(job->tensors[tensor].tensor.name, '.');
+    const char *dot = strrchr(t->tensor.name, '.');
 
-    for (int k = 0; job->tensors[tensor].kind == FSDP_SLICE_OPTIM && dot && k < m->noptim; k++)
+    for (int k = 0; t->kind == FSDP_SLICE_OPTIM && dot && k < m->noptim; k++)
         if (!strcmp(dot + 1, m->optim[k].name))
             return m->optim[k].kind;
     return FSDP_PER_ELEMENT;

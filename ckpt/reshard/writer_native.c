@@ -88,7 +88,7 @@ static int take_optim(struct ckpt_manifest *m, const struct ckpt_job *job, struc
             continue;
         if (!(m->optim[m->noptim].name = fsdp_strdup(dot + 1, err)))
             return FSDP_ENOMEM;
-        m->optim[m->noptim].kind = ckpt_job_slot_kind(job, i);
+        m->optim[m->noptim].kind = ckpt_job_slot_kind(job, t);
         m->noptim++;
     }
     return FSDP_OK;

@@ -29,7 +29,7 @@ libfsdp/comm/host      libfsdp/comm/common
 libfsdp/comm/mpi       fsdp/comm.h libfsdp/comm/common
 libfsdp/comm/nccl      fsdp/comm.h libfsdp/comm/common
 libfsdp/mesh           fsdp/mesh.h
-libfsdp/optim          fsdp/optim.h
+libfsdp/optim          fsdp/base.h fsdp/optim.h
 libfsdp/core           fsdp/fsdp.h libfsdp/core/sched libfsdp/core/units libfsdp/optim
 libfsdp/core/between   libfsdp/core libfsdp/core/state
 libfsdp/core/create    fsdp/fsdp.h libfsdp/core libfsdp/core/between libfsdp/core/run libfsdp/core/sched libfsdp/core/state libfsdp/core/trace libfsdp/core/units

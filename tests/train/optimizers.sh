@@ -80,6 +80,11 @@ done
 ! same adam/step-00000006 lion/step-00000006
 ok $? "their weights differ"
 
+! "$BIN/ckpt-reshard" adafactor/step-00000006 -o fused --world 2 --map fuse-gate-up >log 2>err && holds err "kept per column of its parameter"
+ok $? "a map that joins rows is refused where state has none"
+tool ckpt-reshard adafactor/step-00000006 -o fused --world 2 --map fuse-gate-up --exclude 'state.*'
+ok $? "and works on the weights"
+
 # ---- several in one run ------------------------------------------------------------------------------
 
 groups='optim.groups=["*.mlp.*: optimizer=lion lr_scale=0.3 betas=0.9,0.99", "lm_head*: optimizer=adafactor"'
