@@ -296,6 +296,7 @@ static int check_dpo(const struct config *c, struct fsdp_err *err)
                         : c->data.weight_key[0]                   ? "data.weight_key"
                         : c->data.pack == CONFIG_PACK_DOCUMENTS   ? "data.pack"
                         : c->model.init != CONFIG_INIT_PRETRAINED ? "model.init"
+                        : c->lora.dropout > 0                     ? "lora.dropout"
                         : c->model.dropout > 0                    ? "model.dropout"
                         : c->train.label_smoothing > 0            ? "train.label_smoothing"
                         : c->train.z_loss > 0                     ? "train.z_loss"
@@ -316,9 +317,6 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
     if (on && c->model.init == CONFIG_INIT_RANDOM)
         return config_refuse(c, "model.init", err,
                              "adapters belong to a model that is stored: random has none");
-    if (on && c->train.objective == CONFIG_DPO)
-        return config_refuse(c, "train.objective", err,
-                             "dpo does not take adapters: it needs the model itself as reference");
     if (c->lora.r > 0 && !c->lora.targets.nelem)
         return config_refuse(c, "lora.targets", err, "names no linear map; all-linear takes all");
     return FSDP_OK;

@@ -320,22 +320,21 @@ out:
     return rc;
 }
 
-/* The state that the run begins with. Where it has a reference, that is the model of model.path,
+/* The state that the run begins with. Where it has a reference, that is the model as it begins,
  * also of a run that resumes. */
 static int load_start(struct train *t, struct fsdp_err *err)
 {
     const bool refers = t->parts.config->train.objective == CONFIG_DPO;
     const bool stored = t->parts.config->model.init == CONFIG_INIT_PRETRAINED;
+    int rc = FSDP_OK;
 
-    if (!t->resumed[0] && train_base_is_on(&t->saver.base))
-        return start_adapters(t, err);
-    if (refers || (!t->resumed[0] && stored))
-        FSDP_TRY(load_pretrained(t, 0, err));
-    if (refers)
-        FSDP_TRY(train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err));
-    if (t->resumed[0])
-        return resume_from(t, t->resumed, err);
-    return stored ? FSDP_OK : fsdp_init_params(t->parts.fsdp, err);
+    if (refers || !t->resumed[0])
+        rc = train_base_is_on(&t->saver.base) ? start_adapters(t, err)
+             : stored                         ? load_pretrained(t, 0, err)
+                                              : fsdp_init_params(t->parts.fsdp, err);
+    if (rc == FSDP_OK && refers)
+        rc = train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err);
+    return rc || !t->resumed[0] ? rc : resume_from(t, t->resumed, err);
 }
 
 static int start_run(struct train *t, struct fsdp_err *err)

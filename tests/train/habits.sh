@@ -90,6 +90,13 @@ close=$(paste <(grep -o '"loss": [^,]*' one.jsonl) <(grep -o '"loss": [^,]*' m.j
 ok "$([ "$close" = 6 ]; echo $?)" "3 ranks, with padding, have the same losses"
 run -n 2 run.yaml "${pairs[@]}" train.epochs=2 train.steps=auto
 ok "$([ "$(wc -l <m.jsonl)" = 5 ] && [ "$(value m.jsonl 5 examples)" = 20 ]; echo $?)" "epochs and examples count pairs"
+adapters=("${pairs[@]}" lora.r=4 optim.lr=1e-2)
+run -n 1 run.yaml "${adapters[@]}" && mv m.jsonl whole.jsonl && run -n 2 run.yaml "${adapters[@]}" checkpoint.path=dpo train.steps=3 &&
+    run -n 3 run.yaml "${adapters[@]}" checkpoint.path=dpo
+close=$(paste <(grep -o '"reward_margin": [^,]*' whole.jsonl) <(grep -o '"reward_margin": [^,]*' m.jsonl) |
+    awk '{ d = $2 - $4; if (d * d > 1e-8) bad = 1; last = $2 } END { print NR bad (last > 0.01) }')
+ok "$([ "$close" = 61 ]; echo $?)" "adapters are trained on pairs, and resume on other ranks with the same reference"
+refused "lora.dropout: does not fit train.objective dpo" "${adapters[@]}" lora.dropout=0.1
 refused "model.init: does not fit train.objective dpo" "${pairs[@]}" model.init=random
 refused "data.format: does not fit train.objective dpo" "${pairs[@]}" data.format=text
 sed '2s/rejected/declined/' pairs.jsonl >bad.jsonl
