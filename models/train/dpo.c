@@ -101,6 +101,8 @@ int train_dpo_open(struct train_dpo *d, const struct train_parts *parts, struct 
     const double wanted = (double)c->train.steps * (double)parts->batch.rows;
     FSDP_TRY(refer_all(d, parts->data, &d->reference,
                        wanted < (double)nrows ? (uint64_t)wanted : nrows, oob, err));
+    for (uint64_t row = 0; row < 8 && row < nrows && (double)row < wanted; row++)
+        d->probe += d->reference[2 * data_mixture_row_id(parts->data, row)];
     return parts->eval ? refer_all(d, parts->eval, &d->eval_reference,
                                    data_mixture_nrows(parts->eval), oob, err)
                        : FSDP_OK;

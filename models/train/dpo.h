@@ -33,6 +33,7 @@ struct train_dpo {
     double *logps;  /* of a pass, (2 micro_rows) */
     /* (pairs, 2) by data_mixture_row_id: the reference's log-probabilities */
     double *reference, *eval_reference;
+    double probe; /* sum of the reference's of some pairs: which reference it is */
 };
 
 /* Computes the reference's log-probabilities with the weights that the engine has. Nothing where

@@ -334,6 +334,7 @@ static int load_start(struct train *t, struct fsdp_err *err)
                                               : fsdp_init_params(t->parts.fsdp, err);
     if (rc == FSDP_OK && refers)
         rc = train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err);
+    t->loop.state.reference = t->loop.dpo.probe;
     return rc || !t->resumed[0] ? rc : resume_from(t, t->resumed, err);
 }
 

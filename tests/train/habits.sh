@@ -96,6 +96,10 @@ run -n 1 run.yaml "${adapters[@]}" && mv m.jsonl whole.jsonl && run -n 2 run.yam
 close=$(paste <(grep -o '"reward_margin": [^,]*' whole.jsonl) <(grep -o '"reward_margin": [^,]*' m.jsonl) |
     awk '{ d = $2 - $4; if (d * d > 1e-8) bad = 1; last = $2 } END { print NR bad (last > 0.01) }')
 ok "$([ "$close" = 61 ]; echo $?)" "adapters are trained on pairs, and resume on other ranks with the same reference"
+run -n 1 run.yaml "${pairs[@]}" checkpoint.path=dpo2 train.steps=3
+"$BIN/ckpt-merge" -q dpo2 -o other >log 2>err
+run -n 2 run.yaml "${pairs[@]}" checkpoint.path=dpo2 model.path=other
+ok "$([ $? != 0 ] && holds err "was made with another reference"; echo $?)" "refused: $(head -n 1 err | cut -c1-160)"
 refused "lora.dropout: does not fit train.objective dpo" "${adapters[@]}" lora.dropout=0.1
 refused "model.init: does not fit train.objective dpo" "${pairs[@]}" model.init=random
 refused "data.format: does not fit train.objective dpo" "${pairs[@]}" data.format=text

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,10 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         json_decref(root);
         return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     }
+    if (s->reference < 0 && json_object_set_new(root, "reference", json_real(s->reference))) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     if (s->best.step > 0 &&
         json_object_set_new(root, "best",
                             json_pack("{s:I, s:f, s:I}", "step", (json_int_t)s->best.step, "loss",
@@ -80,11 +85,11 @@ static int unpack_optional(struct train_state *s, json_t *root, const char *path
     json_error_t why;
     json_int_t good_steps = 0, nskipped = 0, best = 0, stale = 0;
 
-    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}, s?{s:I, s:F, s:I}}", "loss_scale", "scale",
-                       &s->scaler.scale, "good_steps", &good_steps, "skipped", &nskipped,
-                       "averaging", "lr_max", &s->averaging.lr_max, "weight_sum",
-                       &s->averaging.weight_sum, "best", "step", &best, "loss", &s->best.loss,
-                       "stale", &stale) != 0)
+    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}, s?{s:I, s:F, s:I}, s?F}",
+                       "loss_scale", "scale", &s->scaler.scale, "good_steps", &good_steps,
+                       "skipped", &nskipped, "averaging", "lr_max", &s->averaging.lr_max,
+                       "weight_sum", &s->averaging.weight_sum, "best", "step", &best, "loss",
+                       &s->best.loss, "stale", &stale, "reference", &s->reference) != 0)
         return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
                             why.text);
     s->scaler.good_steps = good_steps;
@@ -244,6 +249,22 @@ static bool schedule_differs(const struct fsdp_schedule *now, const struct fsdp_
     return false;
 }
 
+/* Its log-probabilities tell another reference, but for rounding. */
+static int check_reference(const struct train_state *now, const struct train_state *then,
+                           const char *path, struct fsdp_err *err)
+{
+    const double apart = now->reference - then->reference;
+
+    if (!(now->reference < 0) || !(then->reference < 0) ||
+        fabs(apart) <= 1e-2 * fabs(then->reference))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "%s: was made with another reference: the model of model.path gives the "
+                        "first pairs the log-probability %g, and then it was %g; set model.path to "
+                        "the model that the run began with",
+                        path, now->reference, then->reference);
+}
+
 int train_state_resume(struct train_state *state, const struct train_state *saved,
                        bool restart_data, const char *path, struct fsdp_err *err)
 {
@@ -259,6 +280,8 @@ int train_state_resume(struct train_state *state, const struct train_state *save
         fsdp_log(FSDP_LOG_INFO,
                  "train.global_batch_size was %" PRId64 " in %s and is %" PRId64 " now",
                  saved->global_batch_size, path, state->global_batch_size);
+    if (!restart_data)
+        FSDP_TRY(check_reference(state, saved, path, err));
     state->step = saved->step;
     state->rows = restart_data ? 0 : saved->rows;
     state->tokens = saved->tokens;
