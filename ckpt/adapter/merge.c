@@ -278,50 +278,61 @@ static int read_factors(struct factors *f, const struct merged *m, const struct 
     return read_strip(&f->right, m, across ? b : a, &right, err);
 }
 
-/* values[n] of dtype += change[n], which is rounded to dtype first, as PEFT does. */
-static void add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide,
-                       void *narrow, size_t n)
+/* change[n] += scale * (left right)[row, first + ...]. sum: n elements of scratch. */
+static void add_row(float *change, float *sum, const struct factors *f, size_t row, size_t first,
+                    size_t n)
 {
-    if (dtype == FSDP_F32) {
-        for (size_t i = 0; i < n; i++)
-            ((float *)values)[i] += change[i];
-        return;
+    memset(sum, 0, n * sizeof *sum);
+    for (size_t k = 0; k < f->r; k++) {
+        const float left = f->left[row * f->r + k], *right = f->right + k * f->ncols + first;
+        for (size_t j = 0; j < n; j++)
+            sum[j] += left * right[j];
     }
-    ckpt_convert(narrow, dtype, change, FSDP_F32, n);
-    ckpt_convert(change, FSDP_F32, narrow, dtype, n);
+    for (size_t j = 0; j < n; j++)
+        change[j] += (float)(sum[j] * f->scale);
+}
+
+/* values[n] of dtype += change[n], rounded once, as PEFT does; change is lost. */
+static void add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide, size_t n)
+{
     ckpt_convert(wide, FSDP_F32, values, dtype, n);
     for (size_t i = 0; i < n; i++)
         wide[i] += change[i];
     ckpt_convert(values, dtype, wide, FSDP_F32, n);
 }
 
-static void add_row(float *change, const struct factors *f, size_t row, size_t first, size_t n)
+/* The factors of all adapters of a weight; *count: how many there are. */
+static int read_all(struct factors *all, int *count, const struct ckpt_adapters *a,
+                    const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                    struct fsdp_err *err)
 {
-    memset(change, 0, n * sizeof *change);
-    for (size_t k = 0; k < f->r; k++) {
-        const float left = f->left[row * f->r + k], *right = f->right + k * f->ncols + first;
-        for (size_t j = 0; j < n; j++)
-            change[j] += left * right[j];
-    }
-    for (size_t j = 0; j < n; j++)
-        change[j] = (float)(change[j] * f->scale);
+    *count = 0;
+    for (int i = 0; i < a->count; i++)
+        if (part_of(&a->all[i], weight->name, "lora_A.weight"))
+            FSDP_TRY(read_factors(&all[(*count)++], &a->all[i], weight, box, err));
+    return FSDP_OK;
 }
 
 /* A box with several rows has whole ones. */
-static int add_low(const struct merged *m, const struct fsdp_tensor *weight,
+static int add_low(const struct ckpt_adapters *a, const struct fsdp_tensor *weight,
                    const struct fsdp_box *box, char *values, struct fsdp_err *err)
 {
     const size_t n = (size_t)box->length[1], elem = fsdp_dtype_nbytes(weight->dtype);
-    float *rows = fsdp_alloc(3 * n, sizeof *rows, "rows of a weight", err);
-    struct factors f = {0};
-    int rc = rows ? read_factors(&f, m, weight, box, err) : FSDP_ENOMEM;
+    float *rows = fsdp_alloc(2 * n, sizeof *rows, "rows of a weight", err);
+    struct factors *all = fsdp_alloc((size_t)a->count, sizeof *all, "adapters", err);
+    int count = 0, rc = rows && all ? read_all(all, &count, a, weight, box, err) : FSDP_ENOMEM;
 
-    for (size_t row = 0; rc == FSDP_OK && row < box->length[0]; row++) {
-        add_row(rows, &f, row, (size_t)box->offset[1], n);
-        add_change(values + row * n * elem, weight->dtype, rows, rows + n, rows + 2 * n, n);
+    for (size_t row = 0; rc == FSDP_OK && count && row < box->length[0]; row++) {
+        memset(rows, 0, n * sizeof *rows);
+        for (int i = 0; i < count; i++)
+            add_row(rows, rows + n, &all[i], row, (size_t)box->offset[1], n);
+        add_change(values + row * n * elem, weight->dtype, rows, rows + n, n);
     }
-    fsdp_free(f.left);
-    fsdp_free(f.right);
+    for (int i = 0; i < count; i++) {
+        fsdp_free(all[i].left);
+        fsdp_free(all[i].right);
+    }
+    fsdp_free(all);
     fsdp_free(rows);
     return rc;
 }
@@ -330,14 +341,11 @@ int ckpt_adapters_apply(const struct ckpt_adapters *a, const struct fsdp_tensor 
                         const struct fsdp_box *box, void *values, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {
-        const struct merged *m = &a->all[i];
-        const struct ckpt_tensor *whole = whole_of(m, weight->name);
+        const struct ckpt_tensor *whole = whole_of(&a->all[i], weight->name);
         if (whole)
-            FSDP_TRY(read_box(values, m, whole, box, weight->dtype, err));
-        else if (part_of(m, weight->name, "lora_A.weight"))
-            FSDP_TRY(add_low(m, weight, box, values, err));
+            return read_box(values, &a->all[i], whole, box, weight->dtype, err);
     }
-    return FSDP_OK;
+    return weight->ndim == 2 ? add_low(a, weight, box, values, err) : FSDP_OK;
 }
 
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsdp_err *err)

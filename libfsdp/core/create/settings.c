@@ -28,6 +28,7 @@ const struct setting setting_table[] = {
     NO_KEY(POINTER, BY_OUTCOME, wrap_ctx),
     NO_KEY(INT, BY_OUTCOME, nunit_overrides),
     NO_KEY(INT, AGREED, accumulation),
+    NO_KEY(BOOL, AGREED, frozen_in_param_dtype),
     NO_KEY(INT, BY_OUTCOME, optim.ngroups),
 };
 /* clang-format on */
