@@ -46,7 +46,7 @@ static void glu_slopes(double *by_gate, double *by_up, enum nn_act act, double g
     *by_up = (glu_value(act, gate, up + h) - glu_value(act, gate, up - h)) / (2 * h);
 }
 
-/* Some values saturate and stay finite. */
+/* Some values saturate and stay finite; one has a slope. */
 static void test_glu(enum nn_act act, size_t n)
 {
     float *gate = ref_values(n, 9), *up = ref_values(n, act == NN_CLAMPED_SWISH ? 9 : 2);
@@ -54,7 +54,7 @@ static void test_glu(enum nn_act act, size_t n)
     double *ry = ref_wide(n), *rgate = ref_wide(n), *rup = ref_wide(n);
 
     for (size_t i = 0; i < n; i++) {
-        gate[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : off_kinks(gate[i]);
+        gate[i] = i == 0 ? -200.0f : i == 1 ? 200.0f : i == 2 ? 0.5f : off_kinks(gate[i]);
         up[i] = off_kinks(up[i]);
         ry[i] = glu_value(act, gate[i], up[i]);
         glu_slopes(&rgate[i], &rup[i], act, gate[i], up[i]);
