@@ -11,7 +11,8 @@ check RUN FAMILY...  prints a TAP line for each check of each family, where FAMI
                      1e-5 of each tensor's; transformers loads it without missing or unexpected keys, and names, shapes
                      and types are those that save_pretrained wrote
   metrics.jsonl      losses of ten steps of AdamW, with the load-balance loss of experts: those of torch, within 2e-6
-                     (RUN bf16: within 5e-3, of mixtures of experts 4e-2; RUN packed: of each document alone)
+                     (RUN bf16: within 5e-3, of mixtures of experts 4e-2; RUN packed: of each document alone); how
+                     even the load of experts is in the first step
 """
 import json
 import os
@@ -223,6 +224,30 @@ def packed_losses(model):
     return loss, balance(logits, model.num_experts, model.num_experts_per_tok)
 
 
+def expert_load(model, run):
+    """How often the expert of a layer that is chosen least and most is in a step, over the mean: of all layers."""
+    batches = [ids[None] for ids in documents()] if run == "packed" else [rows()]
+    logits = [losses_of(model, batch)[2] for batch in batches]
+    load = []
+    for layer in zip(*logits):
+        chosen = torch.cat(layer).topk(model.num_experts_per_tok).indices
+        counts = chosen.flatten().bincount(minlength=model.num_experts).double()
+        load += [counts.min() / counts.mean(), counts.max() / counts.mean()]
+    return [min(load).item(), max(load).item()]
+
+
+def check_load(family, path):
+    run = path.split("/")[0].split(".")[1]
+    if not is_mixture(family) or run == "bf16":
+        return None
+    want = expert_load(load(family, torch.float64), run)
+    with open(path) as f:
+        first = json.loads(f.readline())
+    got = [first["expert_load_min"], first["expert_load_max"]]
+    assert max(abs(g - w) for g, w in zip(got, want)) < 1e-6, (got, want)
+    return f"the load of experts is {got[0]:.3f} to {got[1]:.3f} of the mean"
+
+
 def check_losses(family, path):
     bound = 2e-6
     if ".bf16/" in path:  # a router whose logits are rounded chooses another expert now and then
@@ -248,14 +273,16 @@ def check_losses(family, path):
 
 def check(run, *families):
     checks = [("logits", check_logits), ("tokens", check_tokens), ("sgd", check_gradients), ("sgd", check_folder),
-              ("metrics.jsonl", check_losses)]
+              ("metrics.jsonl", check_losses), ("metrics.jsonl", check_load)]
     for family in families:
         for name, function in checks:
             path = f"{family}.{run}/{name}"
             if not os.path.exists(path):
                 continue
             try:
-                print(f"ok - {family}: {function(family, path)}")
+                what = function(family, path)
+                if what:
+                    print(f"ok - {family}: {what}")
             except Exception as e:
                 print(f"not ok - {family}: {function.__name__}\n# {str(e)[:900]}")
 
