@@ -330,8 +330,51 @@ static void run_case(const char *name, bool exact)
     ref_tensors_close(&ref);
 }
 
+/* ---- a unit that is cut within blocks -------------------------------------------------------- */
+
+static int plan_wide(const char *name, int nranks, struct fsdp_err *err)
+{
+    static const uint64_t shapes[2][2] = {{512, 4097}, {512, 4099}};
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct fsdp_module_tree *tree;
+    struct fsdp_device *device;
+    struct fsdp *f = NULL;
+    int root, index;
+
+    if (fsdp_module_tree_create(&tree, NULL) || fsdp_device_open(&device, "cpu", 0, NULL) ||
+        fsdp_module_add(tree, -1, "", "Model", &root, NULL))
+        abort();
+    for (int p = 0; p < 2; p++)
+        if (fsdp_module_add_param(
+                tree, root,
+                &(struct fsdp_param_desc){
+                    .name = p ? "b" : "a", .ndim = 2, .shape = shapes[p], .init = {0}},
+                &index, NULL))
+            abort();
+    opts.wrap_policy = FSDP_WRAP_NONE;
+    opts.optim.name = name;
+    int rc = fsdp_plan(&f, tree, &opts, device,
+                       (struct fsdp_mesh_shape){.shard_size = nranks, .replicate_size = 1}, err);
+    fsdp_destroy(f);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(tree);
+    return rc;
+}
+
+static void test_chunks(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    ok(plan_wide("adamw", 3, &err) == FSDP_OK && plan_wide("adamw8bit", 1, &err) == FSDP_OK,
+       "rows of 4097 and 4099: adamw on 3 ranks, adamw8bit on one");
+    ok(plan_wide("adamw8bit", 3, &err) == FSDP_EUNSUPPORTED && strstr(err.text, "cut in chunks") &&
+           strstr(err.text, "'a'"),
+       "adamw8bit on 3 is refused: %s", err.text);
+}
+
 int main(void)
 {
+    test_chunks();
     run_case("adamw8bit", true);
     run_case("adafactor", false);
     run_case("muon", true);

@@ -67,6 +67,7 @@ static uint64_t place_slot(struct fsdp *f, int flat, int k)
 static int check_blocks(const struct fsdp *f, int flat, int k, struct fsdp_err *err)
 {
     const struct flat *of = &f->units.flats[flat];
+    const char *unit = f->tree->modules[f->units.units[of->unit].module].name;
 
     if (f->optim.slots[k].kind != FSDP_PER_BLOCK || !flat_is_chunked(of))
         return FSDP_OK;
@@ -77,8 +78,7 @@ static int check_blocks(const struct fsdp *f, int flat, int k, struct fsdp_err *
                 "%s: unit '%s' is cut in chunks, because its row lengths have no small common "
                 "multiple, and a cut would fall within blocks of %d elements of '%s': choose "
                 "another optimizer for it (optim.groups), or wrap it differently",
-                f->optim.kinds[of->params[i]]->name,
-                f->tree->modules[f->units.units[of->unit].module].name, FSDP_CUT_ALIGN,
+                f->optim.kinds[of->params[i]]->name, *unit ? unit : "(root)", FSDP_CUT_ALIGN,
                 of->tensors[i].name);
     return FSDP_OK;
 }
