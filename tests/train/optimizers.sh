@@ -120,6 +120,11 @@ run -n 1 run.yaml optim.name=muon optim.momentum=0.95 optim.nesterov=true checkp
     run -n 2 run.yaml optim.name=muon optim.momentum=0.95 optim.nesterov=true checkpoint.path=matrices
 tool ckpt-diff muon/step-00000006 matrices/step-00000006 --atol 1e-5
 ok $? "muon: from 3 ranks to 1 to 2"
+tool ckpt-reshard muon/step-00000003 -o dcp --format dcp --world 2 &&
+    run -n 3 run.yaml optim.name=muon optim.momentum=0.95 optim.nesterov=true checkpoint.path=torched checkpoint.resume=dcp &&
+    tool ckpt-diff muon/step-00000006 torched/step-00000006
+ok $? "muon: resumed from torch's format, to the bit"
+rm -rf dcp
 refused 'adafactor: it has no betas' -n 2 run.yaml optim.name=adafactor
 ok $? "betas of a group are refused for adafactor"
 

@@ -165,9 +165,48 @@ void train_moments_close(struct train_moments *m)
 
 /* ---- what starts fresh ----------------------------------------------------------------------- */
 
-/* adam and adamw keep the same tensors: then it is what the run has. */
-static const char *name_of_tensors(const struct ckpt *ckpt, const char *now)
+/* Is it a moment? torch keeps more of a parameter, which no run here does. */
+static bool is_moment(const char *name)
 {
+    static const char *const others[] = {".ema", ".step", ".max_exp_avg_sq"};
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (ends_with(name, others[i]))
+            return false;
+    return true;
+}
+
+/* Are the names of the moments in the checkpoint those that the run keeps? */
+static bool has_same_names(const struct ckpt *ckpt, const struct fsdp_state_layout *layout)
+{
+    int nmoments = 0;
+
+    for (int k = 0; k < layout->nslots; k++) {
+        char end[64];
+        snprintf(end, sizeof end, ".%s", layout->slots[k].name);
+        nmoments += is_moment(end);
+        if (is_moment(end) && !holds_kind(ckpt, end))
+            return false;
+    }
+    for (int t = 0; t < ckpt_ntensors(ckpt); t++) {
+        const struct ckpt_tensor *stored = ckpt_tensor_at(ckpt, t);
+        const char *dot = strrchr(stored->tensor.name, '.');
+        bool known = stored->kind != FSDP_SLICE_OPTIM || !is_moment(stored->tensor.name);
+        for (int k = 0; dot && !known && k < layout->nslots; k++)
+            known = !strcmp(dot + 1, layout->slots[k].name);
+        if (!known)
+            return false;
+    }
+    return nmoments > 0;
+}
+
+/* Several optimizers keep tensors of the same names: then it is what the run has. */
+static const char *name_of_tensors(const struct ckpt *ckpt, const struct train_parts *parts)
+{
+    const char *now = parts->optimizer;
+
+    if (has_same_names(ckpt, fsdp_state_layout(parts->fsdp)))
+        return now;
     if (holds_kind(ckpt, ".momentum_buffer"))
         return "sgd";
     if (holds_kind(ckpt, ".state1"))
@@ -181,14 +220,15 @@ static const char *name_of_tensors(const struct ckpt *ckpt, const char *now)
 
 /* The optimizer whose state the checkpoint holds: as the state says, or as its tensors' names do;
  * "" where neither tells. */
-static void saved_optimizer(char *out, size_t out_nbytes, const struct ckpt *ckpt, const char *now)
+static void saved_optimizer(char *out, size_t out_nbytes, const struct ckpt *ckpt,
+                            const struct train_parts *parts)
 {
     const char *text = ckpt_state_json(ckpt);
     json_t *root = text ? json_loads(text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(json_object_get(root, "optim"), "name"));
 
     if (!name)
-        name = name_of_tensors(ckpt, now);
+        name = name_of_tensors(ckpt, parts);
     snprintf(out, out_nbytes, "%s", name);
     json_decref(root);
 }
@@ -199,7 +239,7 @@ static int check_optimizer(const struct train_moments *m, struct fsdp_err *err)
     const char *now = m->parts->optimizer;
     char saved[32], where[CONFIG_TEXT + 128];
 
-    saved_optimizer(saved, sizeof saved, m->ckpt, now);
+    saved_optimizer(saved, sizeof saved, m->ckpt, m->parts);
     if (!strcmp(saved, now) || (!saved[0] && !strcmp(now, "sgd")))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EMISMATCH,
@@ -245,17 +285,6 @@ static int decide_param(struct train_moments *m, const struct fsdp_flat_desc *fl
     m->first = m->nfresh++ ? m->first : param;
     m->since[param] = nupdates;
     return FSDP_OK;
-}
-
-/* Is it a moment? torch keeps more of a parameter, which no run here does. */
-static bool is_moment(const char *name)
-{
-    static const char *const others[] = {".ema", ".step", ".max_exp_avg_sq"};
-
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (ends_with(name, others[i]))
-            return false;
-    return true;
 }
 
 static int decide_params(struct train_moments *m, int64_t nupdates, struct fsdp_err *err)
