@@ -41,7 +41,7 @@ static const struct {
     {"unknown key", "train:\n  stepz: 10\n", 2, {"unknown key 'train.stepz'", "train.steps"}},
     {"key of another section", "train:\n  lr: 1\n", 2, {"train.lr", "did you mean optim.lr"}},
     {"far from any key", "train:\n  elephant: 1\n", 2, {"section train has steps, epochs, global_batch"}},
-    {"unknown section", "training:\n  steps: 1\n", 1, {"'training'", "model, data, train, optim"}},
+    {"unknown section", "training:\n  steps: 1\n", 1, {"'training'", "model, lora, data, train, optim"}},
     {"unknown empty section", GOOD "elephant:\n", 7, {"unknown section 'elephant'"}},
     {"word for a number", "train:\n  steps: ten\n", 2, {"train.steps", "'ten'", "whole number"}},
     {"fraction for a whole number", "train:\n  steps: 1.5\n", 2, {"train.steps", "'1.5'"}},

@@ -164,8 +164,10 @@ struct entropy_args {
     bool grad, aligned;
 };
 
+/* 16-bit rows without a step are bound by memory: three blocks of an SM hide its latency. */
 template <class T, bool STEPS>
-__global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, entropy_args a)
+__global__ void __launch_bounds__(LOSS_THREADS, STEPS || sizeof(T) == 4 ? 2 : 3)
+    cross_entropy_kernel(T *logits, entropy_args a)
 {
     const size_t vocab = (size_t)a.vocab, row = blockIdx.x;
     const int target = a.targets[row];
@@ -186,8 +188,8 @@ __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, 
     __syncthreads(); /* the target's logit was read */
     const float weight = a.weights ? a.weights[row] : 1.0f;
     const float to_grad = a.scale * (a.loss_scale ? *a.loss_scale : 1.0f) * weight;
-    const double lse = a.z_loss != 0.0f ? log(all.sum) + (double)all.most : 0;
-    const float each = (float)((double)to_grad * (1 + 2 * (double)a.z_loss * lse) / all.sum);
+    const float lse = a.z_loss != 0.0f ? logf((float)all.sum) + all.most : 0;
+    const float each = (float)((double)(to_grad * (1 + 2 * a.z_loss * lse)) / all.sum);
     const float flat = to_grad * a.smoothing / (float)a.vocab, peak = to_grad * (1.0f - a.smoothing);
     for (size_t left = a.grad ? (vocab + LOSS_STEP - 1) / LOSS_STEP : 0; left > 0; left--) {
         const size_t at = (left - 1) * LOSS_STEP + threadIdx.x * VEC;
@@ -210,10 +212,11 @@ __global__ void __launch_bounds__(LOSS_THREADS) cross_entropy_kernel(T *logits, 
     }
     if (threadIdx.x == 0) { /* last, so that nobody waits for its logarithm */
         const double above = log(all.sum), eps = (double)a.smoothing;
+        const double sum = above + (double)all.most;
         double loss = above - ((double)x_target - (double)all.most);
         if (eps > 0)
             loss = (1 - eps) * loss + eps * (above - (total / a.vocab - (double)all.most));
-        a.losses[row] = (double)weight * (loss + (double)a.z_loss * lse * lse);
+        a.losses[row] = (double)weight * (loss + (double)a.z_loss * sum * sum);
     }
 }
 
