@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(LOSS_THREADS, STEPS || sizeof(T) == 4 ? 2 : 3)
     const float to_grad = a.scale * (a.loss_scale ? *a.loss_scale : 1.0f) * weight;
     const float lse = a.z_loss != 0.0f ? logf((float)all.sum) + all.most : 0;
     const float each = (float)((double)(to_grad * (1 + 2 * a.z_loss * lse)) / all.sum);
-    const float flat = to_grad * a.smoothing / (float)a.vocab, peak = to_grad * (1.0f - a.smoothing);
+    const float flat = to_grad * a.smoothing / (float)a.vocab,
+                peak = to_grad * (1.0f - a.smoothing);
     for (size_t left = a.grad ? (vocab + LOSS_STEP - 1) / LOSS_STEP : 0; left > 0; left--) {
         const size_t at = (left - 1) * LOSS_STEP + threadIdx.x * VEC;
 #pragma unroll
