@@ -89,7 +89,7 @@ refuses "ranks without a row" \
     "run.yaml:3: train.global_batch_size: a step has 48 rows for 64 ranks, so 16 ranks would have none. Type train.global_batch_size=64 or a multiple of it, or ask for fewer ranks" \
     --nodes 4 --ntasks-per-node 16 fsdp.device=cpu
 refuses "a mistake in the configuration" \
-    "command line: train.steps: '-1' is not allowed; allowed: a whole number of at least 0" train.steps=-1
+    "command line: train.steps: '-1' is not allowed; allowed: auto, or a whole number of at least 0" train.steps=-1
 refuses "a quote in a line that sbatch reads" \
     "--account a\"b: sbatch reads no quotes, backslashes or ends of lines there. Type another" --account 'a"b'
 
