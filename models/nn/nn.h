@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 10
+#define NN_OPS_ABI 11
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -373,30 +373,39 @@ struct nn_collect_rows {
     enum fsdp_dtype dtype;
 };
 /* From the gradient of rows that were multiplied with their slots' weights: dweight[slot] is its
- * product with the rows y, and then it is multiplied, too. */
+ * product with the rows y, and then it is multiplied, too. With b, these rows went through y w_eᵀ +
+ * b_e of their expert before they were weighted, and to dweight the product of b_e with the
+ * gradient there is added. */
 struct nn_weigh_backward {
     void *dy;       /* (nplaces, dim) in and out */
     const void *y;  /* (nplaces, dim) */
     float *dweight; /* (nplaces) by slot */
     const float *weight;
     const int32_t *slot;
-    int nplaces, dim;
-    enum fsdp_dtype dtype;
+    const void *b;         /* (E, nout) of w_dtype; NULL: none */
+    const void *d_out;     /* (nplaces, nout) with b */
+    const int32_t *expert; /* (nplaces) by slot, with b */
+    int nplaces, dim, nout;
+    enum fsdp_dtype dtype, w_dtype;
 };
 
-/* Linear maps of experts, without biases: the places of expert e of y = x w_eᵀ, with x (rows K,
- * nin), w_e (nout, nin), y (rows K, nout). The weights (and their gradients) of the experts lie
- * `stride` elements apart, or where w_each says. An expert without rows has a gradient, too. */
+/* Linear maps of experts: the places of expert e of y = x w_eᵀ + b_e, with x (rows K, nin), w_e
+ * (nout, nin), b_e (nout), y (rows K, nout); or of y = x w_e + b_e with w_e (nin, nout), where
+ * `transposed`. The weights (and their gradients) of the experts lie `stride` elements apart, or
+ * where w_each says; biases follow each other. An expert without rows has gradients, too. */
 struct nn_grouped {
     void *out;                 /* forward: y; backward_input: dx; backward_weight: dw of expert 0 */
+    void *db;                  /* (E, nout) backward_weight; NULL: not wanted, or no bias */
+    const void *b;             /* (E, nout) forward; NULL: no bias */
     const void *x, *w, *dy;    /* as in nn_linear; w of expert 0 */
     const void *const *w_each; /* [E] forward: host memory that lives as the lane's work does */
     size_t stride;
     const int32_t *first; /* (E + 1) */
     float *work;          /* linear_work_nelem of nplaces rows */
     int experts, nplaces, nin, nout;
-    float beta;
-    enum fsdp_dtype dtype, w_dtype, dw_dtype;
+    bool transposed;
+    float beta;                               /* of out, and of db */
+    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
 };
 
 /* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */

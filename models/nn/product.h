@@ -132,10 +132,13 @@ static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enu
                                                  int begin, int rows)
 {
     const size_t at = (size_t)begin, weight = (size_t)e * a->stride;
+    const size_t bias = (size_t)e * (size_t)a->nout;
     void *const out[] = {nn_at(a->out, a->dtype, at * (size_t)a->nout),
                          nn_at(a->out, a->dtype, at * (size_t)a->nin),
                          nn_at(a->out, a->dw_dtype, weight)};
     struct nn_linear one = {.out = out[way],
+                            .db = nn_at(a->db, a->dw_dtype, bias),
+                            .b = nn_at(a->b, a->w_dtype, bias),
                             .x = nn_at(a->x, a->dtype, at * (size_t)a->nin),
                             .w = a->w_each ? a->w_each[e] : nn_at(a->w, a->w_dtype, weight),
                             .dy = nn_at(a->dy, a->dtype, at * (size_t)a->nout),
@@ -151,11 +154,52 @@ static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enu
     return one;
 }
 
-/* The same of no rows, where that is more than nothing: bytes of a gradient to be zeroed. */
-static inline size_t nn_grouped_zero_nbytes(const struct nn_grouped *a, enum nn_way way)
+/* The same where the matrices are transposed. */
+static inline struct nn_affine nn_grouped_affine(const struct nn_linear *one)
 {
-    const bool zero = way == NN_TO_WEIGHT && a->out && a->beta == 0.0f;
-    return zero ? (size_t)a->nin * (size_t)a->nout * fsdp_dtype_nbytes(a->dw_dtype) : 0;
+    return (struct nn_affine){.out = one->out,
+                              .db = one->db,
+                              .x = one->x,
+                              .w = one->w,
+                              .b = one->b,
+                              .dy = one->dy,
+                              .work = one->work,
+                              .rows = one->rows,
+                              .nin = one->nin,
+                              .nout = one->nout,
+                              .ldw = one->nout,
+                              .beta = one->beta,
+                              .dtype = one->dtype,
+                              .w_dtype = one->w_dtype,
+                              .dw_dtype = one->dw_dtype};
+}
+
+/* The product of one expert, whose map is `one`. */
+static inline struct nn_product nn_grouped_product(const struct nn_grouped *a,
+                                                   const struct nn_linear *one, enum nn_way way)
+{
+    const struct nn_affine affine = nn_grouped_affine(one);
+    switch (way) {
+    case NN_FORWARD:
+        return a->transposed ? nn_affine_forward_product(&affine) : nn_linear_forward_product(one);
+    case NN_TO_INPUT:
+        return a->transposed ? nn_affine_backward_input_product(&affine)
+                             : nn_linear_backward_input_product(one);
+    case NN_TO_WEIGHT:
+        break;
+    }
+    return a->transposed ? nn_affine_backward_weight_product(&affine)
+                         : nn_linear_backward_weight_product(one);
+}
+
+/* An expert without rows has gradients that are zeroed, where they are not added to. */
+static inline size_t nn_grouped_matrix_nbytes(const struct nn_grouped *a)
+{
+    return (size_t)a->nin * (size_t)a->nout * fsdp_dtype_nbytes(a->dw_dtype);
+}
+static inline size_t nn_grouped_bias_nbytes(const struct nn_grouped *a)
+{
+    return (size_t)a->nout * fsdp_dtype_nbytes(a->dw_dtype);
 }
 
 #endif

@@ -369,12 +369,23 @@ MIRROR(collect_rows, nn_collect_rows, {
     MIRROR_IN(weight, area(a.rows, a.chosen), FSDP_F32);
     MIRROR_INTS(place, area(a.rows, a.chosen), false);
 })
+/* How many experts there are at least. */
+static inline size_t mirror_last(const int32_t *expert, int nslots)
+{
+    int32_t last = -1;
+    for (int i = 0; i < nslots; i++)
+        last = expert[i] > last ? expert[i] : last;
+    return (size_t)(last + 1);
+}
 MIRROR(weigh_backward, nn_weigh_backward, {
     MIRROR_OUT(dy, area(a.nplaces, a.dim), a.dtype);
     MIRROR_IN(y, area(a.nplaces, a.dim), a.dtype);
     MIRROR_OUT(dweight, (size_t)a.nplaces, FSDP_F32);
     MIRROR_IN(weight, (size_t)a.nplaces, FSDP_F32);
     MIRROR_INTS(slot, (size_t)a.nplaces, false);
+    MIRROR_IN(b, a.b ? mirror_last(a.expert, a.nplaces) * (size_t)a.nout : 0, a.w_dtype);
+    MIRROR_IN(d_out, area(a.nplaces, a.nout), a.dtype);
+    MIRROR_INTS(expert, (size_t)a.nplaces, false);
 })
 
 /* Of all matrices and what lies between them; of a list, each matrix. */
@@ -404,6 +415,7 @@ static inline size_t mirror_experts(struct nn_grouped *p)
 
 MIRROR(grouped_forward, nn_grouped, {
     mirror_experts(&a);
+    MIRROR_IN(b, area(a.experts, a.nout), a.w_dtype);
     MIRROR_IN(x, area(a.nplaces, a.nin), a.dtype);
     MIRROR_OUT(out, area(a.nplaces, a.nout), a.dtype);
 })
@@ -417,6 +429,7 @@ MIRROR(grouped_backward_weight, nn_grouped, {
     MIRROR_IN(dy, area(a.nplaces, a.nout), a.dtype);
     MIRROR_IN(x, area(a.nplaces, a.nin), a.dtype);
     MIRROR_OUT(out, all, a.dw_dtype);
+    MIRROR_OUT(db, area(a.experts, a.nout), a.dw_dtype);
 })
 MIRROR(split_tokens, nn_split_tokens,
        { /* the tokens are host memory */

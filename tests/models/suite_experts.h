@@ -276,8 +276,14 @@ static void test_rows(struct expert_order o, int rows, int chosen, int dim, enum
     const struct nn_spread_rows spread = {there.at, x.at, weight, o.slot, rows, chosen, dim, dtype};
     const struct nn_collect_rows collect = {back.at, y.at, weight, o.place, rows,
                                             chosen,  dim,  beta,   dtype};
-    const struct nn_weigh_backward weigh = {dy.at,  y.at,   dweight, weight,
-                                            o.slot, (int)n, dim,     dtype};
+    const struct nn_weigh_backward weigh = {.dy = dy.at,
+                                            .y = y.at,
+                                            .dweight = dweight,
+                                            .weight = weight,
+                                            .slot = o.slot,
+                                            .nplaces = (int)n,
+                                            .dim = dim,
+                                            .dtype = dtype};
     int rc = nn->spread_rows(ref_lane(), &spread, &err);
     rc |= nn->collect_rows(ref_lane(), &collect, &err);
     rc |= nn->weigh_backward(ref_lane(), &weigh, &err);
@@ -291,27 +297,71 @@ static void test_rows(struct expert_order o, int rows, int chosen, int dim, enum
     free(weight), free(dweight), free(w_there), free(w_back), free(w_dw), free(w_dy);
 }
 
+/* The gradient of weights where rows went through a map with a bias before they were weighted. */
+static void test_weigh_bias(struct expert_order o, int nplaces, int experts, int nout,
+                            enum fsdp_dtype dtype, enum fsdp_dtype w_dtype)
+{
+    enum { DIM = 19 };
+    const size_t n = (size_t)nplaces, O = (size_t)nout;
+    struct typed y = typed_of(dtype, n * DIM), dy = typed_of(dtype, n * DIM);
+    struct typed d_out = typed_of(dtype, n * O), b = typed_of(w_dtype, experts * O);
+    float *weight = ref_values(n, 1), *dweight = ref_output(n, 0);
+    double *want = ref_wide(n);
+    const struct nn_weigh_backward weigh = {.dy = dy.at,
+                                            .y = y.at,
+                                            .dweight = dweight,
+                                            .weight = weight,
+                                            .slot = o.slot,
+                                            .b = b.at,
+                                            .d_out = d_out.at,
+                                            .expert = o.expert,
+                                            .nplaces = nplaces,
+                                            .dim = DIM,
+                                            .nout = nout,
+                                            .dtype = dtype,
+                                            .w_dtype = w_dtype};
+
+    for (size_t i = 0; i < n * DIM; i++)
+        want[o.slot[i / DIM]] += (double)dy.wide[i] * y.wide[i];
+    for (size_t i = 0; i < n * O; i++) {
+        const size_t slot = (size_t)o.slot[i / O];
+        want[slot] += (double)d_out.wide[i] * b.wide[(size_t)o.expert[slot] * O + i % O];
+    }
+    const int rc = nn->weigh_backward(ref_lane(), &weigh, &err);
+    const double e = ref_error(dweight, want, n);
+    ok(!rc && e < 2e-6, "gradients of weights with biases of %d, %s and %s: %.1e", nout,
+       fsdp_dtype_name(dtype), fsdp_dtype_name(w_dtype), e);
+    typed_free(y), typed_free(dy), typed_free(d_out), typed_free(b);
+    free(weight), free(dweight), free(want);
+}
+
 struct grouped_case {
     int rows, experts, chosen, nin, nout;
     size_t gap; /* elements between one expert's matrix and the next */
     float beta;
     bool each; /* a list of matrices, for forward */
     enum fsdp_dtype dtype;
+    bool transposed, biased;
 };
 
-/* y += x wᵀ, dx += dy w, dw += dyᵀ x of the place's expert. */
-static void grouped_ref(const struct grouped_case *c, const struct expert_order *o, const float *x,
-                        const float *w, const float *dy, double *const out[3])
+/* y += x wᵀ + b, dx += dy w, dw += dyᵀ x, db += dy of the place's expert. */
+static void grouped_ref(const struct grouped_case *c, const struct expert_order *o,
+                        const float *const in[4], double *const out[4])
 {
+    const float *x = in[0], *w = in[1], *dy = in[2], *b = in[3];
     const size_t I = (size_t)c->nin, O = (size_t)c->nout;
     for (size_t at = 0; at < (size_t)c->rows * c->chosen; at++) {
-        const size_t matrix = (size_t)o->expert[o->slot[at]] * (I * O + c->gap);
-        for (size_t j = 0; j < O; j++)
+        const size_t expert = (size_t)o->expert[o->slot[at]], matrix = expert * (I * O + c->gap);
+        for (size_t j = 0; j < O; j++) {
+            out[0][at * O + j] += c->biased ? b[expert * O + j] : 0;
+            out[3][expert * O + j] += dy[at * O + j];
             for (size_t i = 0; i < I; i++) {
-                out[0][at * O + j] += (double)x[at * I + i] * w[matrix + j * I + i];
-                out[1][at * I + i] += (double)dy[at * O + j] * w[matrix + j * I + i];
-                out[2][matrix + j * I + i] += (double)dy[at * O + j] * x[at * I + i];
+                const size_t k = matrix + (c->transposed ? i * O + j : j * I + i);
+                out[0][at * O + j] += (double)x[at * I + i] * w[k];
+                out[1][at * I + i] += (double)dy[at * O + j] * w[k];
+                out[2][k] += (double)dy[at * O + j] * x[at * I + i];
             }
+        }
     }
 }
 
@@ -321,15 +371,19 @@ static void test_grouped(struct grouped_case c)
     const size_t n = (size_t)c.rows * c.chosen, matrix = (size_t)c.nin * c.nout;
     const size_t nw = (size_t)(c.experts - 1) * (matrix + c.gap) + matrix;
     struct typed x = typed_of(c.dtype, n * c.nin), w = typed_of(c.dtype, nw);
-    struct typed dy = typed_of(c.dtype, n * c.nout);
-    struct typed out[3] = {typed_output(c.dtype, n * c.nout, c.beta),
-                           typed_output(c.dtype, n * c.nin, c.beta),
-                           typed_output(FSDP_F32, nw, c.beta)};
-    double *want[3], e[3];
+    struct typed dy = typed_of(c.dtype, n * c.nout), b = typed_of(c.dtype, c.experts * c.nout);
+    struct typed out[4] = {
+        typed_output(c.dtype, n * c.nout, c.beta), typed_output(c.dtype, n * c.nin, c.beta),
+        typed_output(FSDP_F32, nw, c.beta), typed_output(FSDP_F32, c.experts * c.nout, c.beta)};
+    const float *const in[] = {x.wide, w.wide, dy.wide, b.wide};
+    double *want[4], e[4];
     const void **each = malloc((size_t)c.experts * sizeof *each);
     struct nn_grouped a = {.x = x.at,
                            .w = c.each ? NULL : w.at,
                            .dy = dy.at,
+                           .b = c.biased ? b.at : NULL,
+                           .db = c.biased ? out[3].at : NULL,
+                           .transposed = c.transposed,
                            .stride = matrix + c.gap,
                            .first = o.first,
                            .experts = c.experts,
@@ -346,12 +400,12 @@ static void test_grouped(struct grouped_case c)
                                     .y_dtype = c.dtype,
                                     .w_dtype = c.dtype};
 
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         want[k] = ref_wide(out[k].nelem);
         for (size_t i = 0; i < out[k].nelem && c.beta != 0.0f; i++)
             want[k][i] = c.beta * out[k].wide[i];
     }
-    grouped_ref(&c, &o, x.wide, w.wide, dy.wide, want);
+    grouped_ref(&c, &o, in, want);
     for (int i = 0; i < c.experts; i++)
         each[i] = nn_at(w.at, c.dtype, (size_t)i * a.stride);
     a.w_each = c.each ? each : NULL;
@@ -368,20 +422,23 @@ static void test_grouped(struct grouped_case c)
     for (size_t i = 0; i < nw && c.beta == 0.0f; i++)
         if (i % a.stride >= matrix)
             want[2][i] = ((float *)out[2].at)[i] = 0;
-    for (int k = 0; k < 3; k++)
-        e[k] = typed_error(out[k], want[k]);
+    for (int k = 0; k < 4; k++)
+        e[k] = k < 3 || c.biased ? typed_error(out[k], want[k]) : 0;
     const double unit = unit_of(c.dtype);
-    ok(!rc && e[0] < unit && e[1] < unit && e[2] < 1e-6 * suite_mixed_slack,
-       "products of %d experts, %d -> %d, beta %g%s, %s: %.1e %.1e %.1e", c.experts, c.nin, c.nout,
-       c.beta, c.each ? ", listed" : "", fsdp_dtype_name(c.dtype), e[0], e[1], e[2]);
-    for (int k = 0; k < 3; k++)
+    ok(!rc && e[0] < unit && e[1] < unit && e[2] < 1e-6 * suite_mixed_slack && e[3] < 1e-6,
+       "products of %d experts, %d -> %d, beta %g%s%s%s, %s: %.1e %.1e %.1e %.1e", c.experts, c.nin,
+       c.nout, c.beta, c.each ? ", listed" : "", c.transposed ? ", transposed" : "",
+       c.biased ? ", biased" : "", fsdp_dtype_name(c.dtype), e[0], e[1], e[2], e[3]);
+    for (int k = 0; k < 4; k++)
         typed_free(out[k]), free(want[k]);
-    typed_free(x), typed_free(w), typed_free(dy), order_free(o), free(each), free(a.work);
+    typed_free(x), typed_free(w), typed_free(dy), typed_free(b), order_free(o), free(each),
+        free(a.work);
 }
 
 static void run_experts(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16, FSDP_F16};
+    const uint64_t state = ref_state; /* what follows has the same values whatever is tested here */
 
     for (int t = 0; t < 3; t++) {
         test_route((struct route_case){67, 7, 2, 50, true, types[t]});
@@ -391,15 +448,22 @@ static void run_experts(void)
         const struct expert_order o = test_order(67, 7, 3);
         test_rows(o, 67, 3, 1031, types[t], 0);
         test_rows(o, 67, 3, 5, types[t], 1);
+        test_weigh_bias(o, 67 * 3, 7, 1031, types[t], FSDP_F32);
+        test_weigh_bias(o, 67 * 3, 7, 5, types[t], types[t]);
         order_free(o);
-        test_grouped((struct grouped_case){37, 5, 2, 19, 23, 7, 0, false, types[t]});
-        test_grouped((struct grouped_case){37, 5, 2, 24, 16, 0, 1, false, types[t]});
-        test_grouped((struct grouped_case){3, 9, 1, 33, 8, 5, 0, true, types[t]});
+        test_grouped((struct grouped_case){37, 5, 2, 19, 23, 7, 0, false, types[t], false, false});
+        test_grouped((struct grouped_case){37, 5, 2, 24, 16, 0, 1, false, types[t], false, true});
+        test_grouped((struct grouped_case){3, 9, 1, 33, 8, 5, 0, true, types[t], false, false});
+        test_grouped((struct grouped_case){37, 5, 2, 19, 23, 7, 0, false, types[t], true, true});
+        test_grouped((struct grouped_case){37, 5, 2, 24, 16, 0, 1, false, types[t], true, true});
+        test_grouped((struct grouped_case){3, 9, 1, 33, 8, 5, 0, false, types[t], true, false});
     }
-    test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32});
+    test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, false, false});
+    test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, true, true});
     test_order(700, 3, 2);
     test_load(3, 7, 2, 67);
     test_load(1, 300, 3, 5);
+    ref_state = state;
 }
 
 #endif

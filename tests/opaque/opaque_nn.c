@@ -42,10 +42,11 @@
     X(balance, nn_balance, (a->loss, a->total, a->balance, a->counts, a->sums, a->loss_scale))    \
     X(spread_rows, nn_spread_rows, (a->out, a->x, a->weight, a->slot))                            \
     X(collect_rows, nn_collect_rows, (a->out, a->x, a->weight, a->place))                         \
-    X(weigh_backward, nn_weigh_backward, (a->dy, a->y, a->dweight, a->weight, a->slot))           \
-    X(grouped_forward, nn_grouped, (a->out, a->x, a->w, a->first, a->work))                       \
+    X(weigh_backward, nn_weigh_backward,                                                          \
+      (a->dy, a->y, a->dweight, a->weight, a->slot, a->b, a->d_out, a->expert))                   \
+    X(grouped_forward, nn_grouped, (a->out, a->x, a->w, a->b, a->first, a->work))                 \
     X(grouped_backward_input, nn_grouped, (a->out, a->dy, a->w, a->first, a->work))               \
-    X(grouped_backward_weight, nn_grouped, (a->out, a->x, a->dy, a->first, a->work))              \
+    X(grouped_backward_weight, nn_grouped, (a->out, a->db, a->x, a->dy, a->first, a->work))       \
     X(split_tokens, nn_split_tokens, (a->inputs, a->targets))                                     \
     X(positions, nn_positions, (a->out, a->starts))
 /* clang-format on */

@@ -129,6 +129,7 @@ static inline void nn_run_product(struct nn_product product)
 
 /* y = x wᵀ + b + beta y, at once. */
 void nn_run_linear(const struct nn_linear *a);
+void nn_run_affine(const struct nn_affine *a);
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order; rows of `in` lie ld
  * elements apart. */

@@ -8,18 +8,24 @@ static void affine_one_row(const struct nn_affine *a)
 {
     const float *b = a->b;
     float *y = a->out;
-    for (int i = 0; i < a->nout; i++)
+    for (int i = 0; i < a->nout && b; i++)
         y[i] = b[i] + (a->beta == 0.0f ? 0.0f : y[i]);
-    cblas_sgemv(CblasRowMajor, CblasTrans, a->nin, a->nout, 1, a->w, a->ldw, a->x, 1, 1, y, 1);
+    cblas_sgemv(CblasRowMajor, CblasTrans, a->nin, a->nout, 1, a->w, a->ldw, a->x, 1,
+                b ? 1 : a->beta, y, 1);
 }
 
-static void affine_forward(const struct nn_affine *a)
+void nn_run_affine(const struct nn_affine *a)
 {
     if (a->rows == 1 && !a->dtype && !a->w_dtype) {
         affine_one_row(a);
         return;
     }
     nn_run_product(nn_affine_forward_product(a));
+}
+
+static void affine_forward(const struct nn_affine *a)
+{
+    nn_run_affine(a);
 }
 
 static void affine_backward_input(const struct nn_affine *a)

@@ -92,12 +92,27 @@ static void collect_rows(struct nn_collect_rows *a)
     fsdp_cpu_for((size_t)a->rows, 16, collect_some, a);
 }
 
+static double bias_product(const struct nn_weigh_backward *a, size_t place, int32_t expert)
+{
+    const size_t nout = (size_t)a->nout;
+    float d_room[NN_PIECE], b_room[NN_PIECE];
+    double sum = 0;
+
+    for (size_t i = 0; i < nout; i += NN_PIECE) {
+        const size_t n = nout - i < NN_PIECE ? nout - i : NN_PIECE;
+        const float *d = nn_read(a->d_out, a->dtype, place * nout + i, n, d_room);
+        const float *b = nn_read(a->b, a->w_dtype, (size_t)expert * nout + i, n, b_room);
+        sum += nn_dot(d, b, n);
+    }
+    return sum;
+}
+
 static void weigh_place(const struct nn_weigh_backward *a, size_t place)
 {
     const size_t dim = (size_t)a->dim;
     const int32_t slot = a->slot[place];
     float y_room[NN_PIECE], dy_room[NN_PIECE];
-    double sum = 0;
+    double sum = a->b ? bias_product(a, place, a->expert[slot]) : 0;
 
     for (size_t i = 0; i < dim; i += NN_PIECE) {
         const size_t n = dim - i < NN_PIECE ? dim - i : NN_PIECE, at = place * dim + i;
@@ -147,19 +162,33 @@ static size_t thread_work(const struct nn_grouped *a)
     return nn_cpu_linear_work_nelem(&shape) / (size_t)fsdp_cpu_threads();
 }
 
-static void run_expert(const struct nn_linear *one, enum nn_way way)
+static void sum_bias(const struct nn_linear *one)
 {
-    switch (way) {
-    case NN_FORWARD:
+    const struct nn_row_sum sum = {.out = one->db,
+                                   .in = one->dy,
+                                   .nrows = one->rows,
+                                   .ncols = one->nout,
+                                   .ld = one->nout,
+                                   .beta = one->beta,
+                                   .out_dtype = one->dw_dtype,
+                                   .in_dtype = one->y_dtype};
+    nn_sum_rows(&sum);
+}
+
+static void run_expert(const struct nn_grouped *a, const struct nn_linear *one, enum nn_way way)
+{
+    const struct nn_affine affine = nn_grouped_affine(one);
+
+    if (way == NN_TO_WEIGHT && one->db)
+        sum_bias(one);
+    if (way == NN_FORWARD && !a->transposed)
         nn_run_linear(one);
-        break;
-    case NN_TO_INPUT:
-        nn_run_product(nn_linear_backward_input_product(one));
-        break;
-    case NN_TO_WEIGHT:
-        nn_run_product(nn_linear_backward_weight_product(one));
-        break;
-    }
+    else if (way == NN_FORWARD)
+        nn_run_affine(&affine);
+    else if (one->rows && one->out)
+        nn_run_product(nn_grouped_product(a, one, way));
+    else if (way == NN_TO_WEIGHT && one->out && a->beta == 0.0f)
+        memset(one->out, 0, nn_grouped_matrix_nbytes(a));
 }
 
 static void run_experts(void *arg, int worker, size_t from, size_t to)
@@ -172,10 +201,8 @@ static void run_experts(void *arg, int worker, size_t from, size_t to)
         const int begin = a->first[e], rows = a->first[e + 1] - begin;
         struct nn_linear one = nn_grouped_linear(a, g->way, (int)e, begin, rows);
         one.work = a->work ? a->work + own : NULL;
-        if (rows)
-            run_expert(&one, g->way);
-        else if (nn_grouped_zero_nbytes(a, g->way))
-            memset(one.out, 0, nn_grouped_zero_nbytes(a, g->way));
+        if (rows || g->way == NN_TO_WEIGHT)
+            run_expert(a, &one, g->way);
     }
 }
 
@@ -201,7 +228,7 @@ static void grouped_backward_input(const struct nn_grouped *a)
 
 static void grouped_backward_weight(const struct nn_grouped *a)
 {
-    if (a->out)
+    if (a->out || a->db)
         run_grouped(a, NN_TO_WEIGHT);
 }
 

@@ -86,6 +86,19 @@ extern "C" int nn_cuda_collect_rows(struct fsdp_lane *lane, const struct nn_coll
 
 /* ---- the gradient of weights: a warp a place ------------------------------------------------- */
 
+/* A lane's part of the product of an expert's bias with the gradient of a place. */
+template <class T>
+static __device__ inline float bias_product(const struct nn_weigh_backward &a, size_t place,
+                                            size_t expert)
+{
+    const size_t n = (size_t)a.nout;
+    const T *d = (const T *)a.d_out + place * n;
+    float sum = 0;
+    for (size_t col = threadIdx.x % WARP; col < n; col += WARP)
+        sum += fsdp_to_float(d[col]) * load_any(a.b, a.w_dtype, expert * n + col);
+    return sum;
+}
+
 template <class T> __global__ void weigh_kernel(struct nn_weigh_backward a, bool aligned)
 {
     const int place = (int)(blockIdx.x * PLACES_EACH + threadIdx.x / WARP);
@@ -107,6 +120,8 @@ template <class T> __global__ void weigh_kernel(struct nn_weigh_backward a, bool
         }
         store8(dy, col, n, aligned, v);
     }
+    if (a.b)
+        sum += bias_product<T>(a, (size_t)place, (size_t)a.expert[s]);
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0)
         a.dweight[s] = sum;

@@ -38,18 +38,23 @@ static int backward_weight(struct fsdp_lane *lane, const struct nn_product *g,
     return g->c ? gemm(lane, g, err) : FSDP_OK;
 }
 
+static struct nn_cuda_sum bias_sum(const struct nn_linear *one)
+{
+    return (struct nn_cuda_sum){.out = one->db,
+                                .out_dtype = one->dw_dtype,
+                                .in = one->dy,
+                                .in_dtype = one->y_dtype,
+                                .nrows = one->rows,
+                                .ncols = one->nout,
+                                .ld = nn_linear_ldy(one),
+                                .beta = one->beta};
+}
+
 int nn_cuda_linear_backward_weight(struct fsdp_lane *lane, const struct nn_linear *a,
                                    struct fsdp_err *err)
 {
     const struct nn_product g = nn_linear_backward_weight_product(a);
-    const struct nn_cuda_sum sum = {.out = a->db,
-                                    .out_dtype = a->dw_dtype,
-                                    .in = a->dy,
-                                    .in_dtype = a->y_dtype,
-                                    .nrows = a->rows,
-                                    .ncols = a->nout,
-                                    .ld = nn_linear_ldy(a),
-                                    .beta = a->beta};
+    const struct nn_cuda_sum sum = bias_sum(a);
     return backward_weight(lane, &g, &sum, err);
 }
 
@@ -70,13 +75,23 @@ int nn_cuda_affine_backward_weight(struct fsdp_lane *lane, const struct nn_affin
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-static struct nn_product product_of(const struct nn_linear *one, enum nn_way way)
+/* The gradients of an expert without rows. */
+static int zero_gradients(struct fsdp_lane *lane, const struct nn_grouped *a,
+                          const struct nn_linear *one, struct fsdp_err *err)
 {
-    struct nn_product g = way == NN_FORWARD    ? nn_linear_forward_product(one)
-                          : way == NN_TO_INPUT ? nn_linear_backward_input_product(one)
-                                               : nn_linear_backward_weight_product(one);
+    if (one->db)
+        FSDP_TRY(fsdp_zero(lane, one->db, nn_grouped_bias_nbytes(a), err));
+    return one->out ? fsdp_zero(lane, one->out, nn_grouped_matrix_nbytes(a), err) : FSDP_OK;
+}
+
+static int run_expert(struct fsdp_lane *lane, const struct nn_grouped *a,
+                      const struct nn_linear *one, enum nn_way way, struct fsdp_err *err)
+{
+    struct nn_product g = nn_grouped_product(a, one, way);
+    const struct nn_cuda_sum sum = bias_sum(one);
+
     g.passing = true;
-    return g;
+    return way == NN_TO_WEIGHT ? backward_weight(lane, &g, &sum, err) : gemm(lane, &g, err);
 }
 
 /* One product after the other, whose sizes the host has to know. */
@@ -86,12 +101,10 @@ static int run_experts(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
     for (int e = 0; e < a->experts; e++) {
         const int rows = first[e + 1] - first[e];
         const struct nn_linear one = nn_grouped_linear(a, way, e, first[e], rows);
-        const struct nn_product g = product_of(&one, way);
-        const size_t zero = nn_grouped_zero_nbytes(a, way);
         if (rows)
-            FSDP_TRY(gemm(lane, &g, err));
-        else if (zero)
-            FSDP_TRY(fsdp_zero(lane, one.out, zero, err));
+            FSDP_TRY(run_expert(lane, a, &one, way, err));
+        else if (way == NN_TO_WEIGHT && a->beta == 0.0f)
+            FSDP_TRY(zero_gradients(lane, a, &one, err));
     }
     return FSDP_OK;
 }
@@ -101,7 +114,7 @@ static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
 {
     int32_t first[NN_MAX_EXPERTS + 1];
 
-    if (!a->out)
+    if (!a->out && !a->db)
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     FSDP_TRY(fsdp_copy(lane, first, a->first, ((size_t)a->experts + 1) * sizeof *first, err));
