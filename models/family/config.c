@@ -91,7 +91,8 @@ static int read_act(struct traits *t, const struct family_keys *k, const struct 
     enum { NACTS = sizeof acts / sizeof acts[0] };
     const char *name = NULL;
 
-    FSDP_TRY(hf_text(hf, k->act, false, &name, err));
+    if (k->act)
+        FSDP_TRY(hf_text(hf, k->act, false, &name, err));
     for (int i = 0; name && i < NACTS; i++)
         if (!strcmp(name, acts[i].name)) {
             t->act = acts[i].act;
@@ -143,7 +144,10 @@ static int read_info(struct traits *t, const struct hf_config *hf, struct fsdp_e
     FSDP_TRY(hf_bool(hf, "tie_word_embeddings", &t->tied, err));
     if (hf_has(hf, "quantization_config"))
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "quantization_config",
-                         "is set; quantized models are not supported");
+                         "is set; quantized models are not supported: load the model in "
+                         "transformers with the weights dequantized (of MXFP4: "
+                         "quantization_config=Mxfp4Config(dequantize=True)), and save it with "
+                         "save_pretrained");
     FSDP_TRY(hf_text(hf, key, false, &text, err));
     if (fsdp_dtype_parse(&info->dtype, text, NULL) || !fsdp_dtype_is_float(info->dtype))
         return hf_refuse(hf, FSDP_EINVAL, err, key,
@@ -390,6 +394,24 @@ int family_experts(struct traits *t, const struct hf_config *hf, struct fsdp_err
         return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "router_jitter_noise",
                          "is %g; noise in routing is not supported (set 0)", jitter);
     t->router_aux_loss_coef = added ? coef : 0;
+    return FSDP_OK;
+}
+
+/* The numbers of its activation, which is an operator's. */
+int family_gpt_oss_act(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
+{
+    double alpha = 1.702, limit = NN_CLAMPED_SWISH_LIMIT;
+
+    (void)t;
+    (void)hf_has(hf, "experts_per_token"); /* of published files; of no effect */
+    FSDP_TRY(hf_float(hf, "swiglu_alpha", false, 0, 1e6, &alpha, err));
+    FSDP_TRY(hf_float(hf, "swiglu_limit", false, 0, 1e6, &limit, err));
+    if (alpha != 1.702)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "swiglu_alpha",
+                         "is %g; only 1.702 is supported", alpha);
+    if (limit != NN_CLAMPED_SWISH_LIMIT)
+        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "swiglu_limit", "is %g; only %g is supported",
+                         limit, NN_CLAMPED_SWISH_LIMIT);
     return FSDP_OK;
 }
 

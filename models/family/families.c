@@ -74,6 +74,18 @@ static const struct traits_names granitemoeshared_names = {
     .down = ".shared_mlp.output_linear",
 };
 
+static const struct traits_names gpt_oss_names = {
+    LLAMA_ATTENTION_NAMES,
+    .sinks = ".self_attn.sinks",
+    .mlp = ".mlp",
+    .norm2 = ".post_attention_layernorm",
+    .router = ".mlp.router",
+    .experts_gate_up = ".mlp.experts.gate_up_proj",
+    .experts_down = ".mlp.experts.down_proj",
+    .experts_gate_up_bias = ".mlp.experts.gate_up_proj_bias",
+    .experts_down_bias = ".mlp.experts.down_proj_bias",
+};
+
 static const struct traits_names gpt2_names = {
     .embed = "transformer.wte",
     .positions = "transformer.wpe",
@@ -125,13 +137,16 @@ static const struct family_keys phi3_keys = {LLAMA_KEYS, .act = "hidden_act",
     .dim = "hidden_size", .nlayers = "num_hidden_layers", .nheads = "num_attention_heads",         \
     .nkv_heads = "num_key_value_heads", .head_dim = "head_dim",                                    \
     .max_seq_len = "max_position_embeddings", .norm_eps = "rms_norm_eps",                          \
-    .attn_drop = "attention_dropout", .act = "hidden_act"
-static const struct family_keys mixtral_keys = {EXPERT_KEYS, .expert_ffn = "intermediate_size"};
+    .attn_drop = "attention_dropout"
+static const struct family_keys mixtral_keys = {EXPERT_KEYS, .act = "hidden_act",
+                                                .expert_ffn = "intermediate_size"};
+static const struct family_keys gpt_oss_keys = {EXPERT_KEYS, .expert_ffn = "intermediate_size"};
 
-static const struct family_keys qwen3_moe_keys = {EXPERT_KEYS,
+static const struct family_keys qwen3_moe_keys = {EXPERT_KEYS, .act = "hidden_act",
                                                   .expert_ffn = "moe_intermediate_size"};
-static const struct family_keys granitemoeshared_keys = {
-    EXPERT_KEYS, .expert_ffn = "intermediate_size", .ffn = "shared_intermediate_size"};
+static const struct family_keys granitemoeshared_keys = {EXPERT_KEYS, .act = "hidden_act",
+                                                         .expert_ffn = "intermediate_size",
+                                                         .ffn = "shared_intermediate_size"};
 
 static const struct family_keys gpt2_keys = {.dim = "n_embd",
                                              .ffn = "n_inner",
@@ -234,6 +249,31 @@ static const struct family families[] = {
      .rotary_fraction = 0.25,
      .partial_rotary = true,
      .drops_stream = true},
+    {.type = "gpt_oss",
+     CLASSES("GptOss", "DecoderLayer"),
+     .names = &gpt_oss_names,
+     .keys = &gpt_oss_keys,
+     .traits = {.pre_norm = true,
+                .gated = true,
+                .act = NN_CLAMPED_SWISH,
+                .qkv_bias = true,
+                .o_bias = true,
+                .sinks = true,
+                .nkv_heads = 8,
+                .head_dim = 64,
+                .norm_eps = 1e-5,
+                .max_seq_len = 131072,
+                .window = 128,
+                .window_every = 2,
+                .experts = 128,
+                .experts_per_token = 4,
+                .normalized_routing = true,
+                .router_aux_loss_coef = 0.001},
+     .read = {family_attention_bias, family_layer_types, family_experts, family_gpt_oss_act},
+     .rope_theta = 150000,
+     .rope_parameters = "{\"rope_type\": \"yarn\", \"factor\": 32, \"beta_fast\": 32, "
+                        "\"beta_slow\": 1, \"truncate\": false, "
+                        "\"original_max_position_embeddings\": 4096}"},
     {.type = "granite",
      CLASSES("Granite", "DecoderLayer"),
      .names = &llama_names,
@@ -384,7 +424,6 @@ static const struct {
     {"gemma4", "its attention and per-layer embeddings"},
     {"gemma3", "the vision tower of the folder; its text model alone is model_type gemma3_text"},
     {"qwen2_moe", "shared experts with a gate of their own"},
-    {"gpt_oss", "experts with biases and interleaved matrices"},
     {"phimoe", "sparse-mixer routing"},
 };
 

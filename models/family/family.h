@@ -62,7 +62,7 @@ family_reader family_layer_types;    /* sliding_window, in the layers that layer
 family_reader family_window_pattern; /* the same, or by sliding_window_pattern */
 family_reader family_qwen_window, family_smollm3_layers, family_parallel_residual,
     family_multipliers, family_softcaps, family_logit_softcap, family_gemma_scales,
-    family_gemma_act, family_gpt2_flags, family_experts, family_normalized_routing,
-    family_qwen3_moe_layers;
+    family_gemma_act, family_gpt2_flags, family_gpt_oss_act, family_experts,
+    family_normalized_routing, family_qwen3_moe_layers;
 
 #endif

@@ -41,8 +41,7 @@ static const void *bias_at(const struct matrix *x)
     return x->b ? nn_at(x->b->w, x->b->w_dtype, (size_t)x->place.first) : NULL;
 }
 
-/* A matrix and its bias are written together, where both are wanted. */
-static float pair_beta(const struct stack_param *w, const struct stack_param *b)
+float layer_pair_beta(const struct stack_param *w, const struct stack_param *b)
 {
     return w->dw || !b ? w->dw_beta : b->dw_beta;
 }
@@ -140,7 +139,7 @@ int layer_project_weight(const struct model *m, const struct stack_block *blk, e
                                    b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL,
                                .dy = dy,
                                .x = x,
-                               .beta = pair_beta(w, b)};
+                               .beta = layer_pair_beta(w, b)};
     FSDP_TRY(run_product(m, blk, &matrix, &o, TO_WEIGHT, err));
     return layer_lora_weight(m, blk, slot, dy, x, err);
 }
@@ -159,7 +158,7 @@ struct stack_norm layer_norm(const struct stack_block *blk, const struct model *
                                .dim = dim,
                                .dw = w->dw,
                                .db = b ? b->dw : NULL,
-                               .dw_beta = pair_beta(w, b),
+                               .dw_beta = layer_pair_beta(w, b),
                                .dtype = blk->dtype,
                                .w_dtype = w->w_dtype,
                                .dw_dtype = w->dw_dtype};

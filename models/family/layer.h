@@ -42,6 +42,10 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                          const void *dy, const void *x, struct fsdp_err *err);
 
+/* What a gradient of a matrix and its bias (NULL: none) is multiplied with before it is added to:
+ * they are written together, where both are wanted. */
+float layer_pair_beta(const struct stack_param *w, const struct stack_param *b);
+
 /* What a slot's adapter adds to the three above; nothing where it has none. */
 int layer_lora_forward(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                        void *out, const void *x, struct fsdp_err *err);

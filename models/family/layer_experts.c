@@ -69,6 +69,7 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
     const struct stack_experts *w = &blk->experts[place.weight];
     const size_t at = (size_t)place.first * (size_t)place.nin;
     return (struct nn_grouped){.out = out,
+                               .transposed = place.bias >= 0,
                                .w = nn_at(w->first.w, w->first.w_dtype, at),
                                .w_each = w->each,
                                .stride = w->stride,
@@ -83,10 +84,20 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
                                .dw_dtype = w->first.dw_dtype};
 }
 
+/* The biases of all experts; zeros where they have none. */
+static const struct stack_param *bias_of(const struct model *m, const struct stack_block *blk,
+                                         enum stack_expert slot)
+{
+    static const struct stack_param none;
+    const int bias = m->expert_place[slot].bias;
+    return bias < 0 ? &none : &blk->experts[bias].first;
+}
+
 static int project(const struct model *m, const struct stack_block *blk, enum stack_expert slot,
                    void *out, const void *x, struct fsdp_err *err)
 {
     struct nn_grouped args = grouped_of(m, blk, slot, out);
+    args.b = bias_of(m, blk, slot)->w;
     args.x = x;
     return m->nn->grouped_forward(blk->lane, &args, err);
 }
@@ -108,11 +119,44 @@ static int project_weight(const struct model *m, const struct stack_block *blk,
     const struct stack_place place = m->expert_place[slot];
     const struct stack_param *w = &blk->experts[place.weight].first;
     const size_t at = (size_t)place.first * (size_t)place.nin;
+    const struct stack_param *b = bias_of(m, blk, slot);
     struct nn_grouped args = grouped_of(m, blk, slot, nn_at(w->dw, w->dw_dtype, at));
+    args.db = b->dw;
     args.dy = dy;
     args.x = x;
-    args.beta = w->dw_beta;
+    args.beta = layer_pair_beta(w, b->w ? b : NULL);
     return m->nn->grouped_backward_weight(blk->lane, &args, err);
+}
+
+/* ---- gate and up of one matrix, column by column --------------------------------------------- */
+
+static bool alternate(const struct model *m)
+{
+    return m->family->names->experts_gate_up_bias;
+}
+
+/* Between gate and up, and where both alternate: (R K, Fe, 2) from blk->hidden on. */
+static int move_both(const struct model *m, const struct stack_block *blk, bool back,
+                     struct fsdp_err *err)
+{
+    void *const parts[] = {blk->expert_gate, blk->expert_up};
+    const int F = m->traits.expert_ffn;
+
+    for (size_t i = 0; i < 2; i++) {
+        void *both = nn_at(blk->hidden, blk->dtype, i);
+        const struct nn_copy_blocks args = {.out = back ? both : parts[i],
+                                            .x = back ? parts[i] : both,
+                                            .rows = places_of(m, blk),
+                                            .nblocks = F,
+                                            .width = 1,
+                                            .out_row = back ? 2 * F : F,
+                                            .out_block = back ? 2 : 1,
+                                            .x_row = back ? F : 2 * F,
+                                            .x_block = back ? 1 : 2,
+                                            .dtype = blk->dtype};
+        FSDP_TRY(m->nn->copy_blocks(blk->lane, &args, err));
+    }
+    return FSDP_OK;
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -128,6 +172,17 @@ static int count(const struct model *m, const struct stack_block *blk, struct fs
                                         .experts = m->traits.experts,
                                         .chosen = m->traits.experts_per_token};
     return blk->load.rows ? m->nn->expert_load(blk->lane, &args, err) : FSDP_OK;
+}
+
+/* From blk->places to what the activation reads. */
+static int enter_hidden(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
+{
+    if (alternate(m)) {
+        FSDP_TRY(project(m, blk, STACK_EXPERT_GATE, blk->hidden, blk->places, err));
+        return move_both(m, blk, false, err);
+    }
+    FSDP_TRY(project(m, blk, STACK_EXPERT_GATE, blk->expert_gate, blk->places, err));
+    return project(m, blk, STACK_EXPERT_UP, blk->expert_up, blk->places, err);
 }
 
 int layer_experts_route(const struct model *m, const struct stack_block *blk, const void *x,
@@ -157,8 +212,7 @@ int layer_experts_route(const struct model *m, const struct stack_block *blk, co
     FSDP_TRY(m->nn->expert_order(blk->lane, &order, err));
     FSDP_TRY(count(m, blk, err));
     FSDP_TRY(spread(m, blk, x, false, err));
-    FSDP_TRY(project(m, blk, STACK_EXPERT_GATE, blk->expert_gate, blk->places, err));
-    return project(m, blk, STACK_EXPERT_UP, blk->expert_up, blk->places, err);
+    return enter_hidden(m, blk, err);
 }
 
 int layer_experts_add(const struct model *m, const struct stack_block *blk, void *y, float beta,
@@ -193,20 +247,26 @@ static int route_backward(const struct model *m, const struct stack_block *blk,
     return m->nn->route_backward(blk->lane, &args, err);
 }
 
-/* The gradient of a weight is that of the hidden values, before they were weighted, times these:
- * what the last product gave need not be kept. */
+/* The gradient of a weight is that of the hidden values, before they were weighted, times these,
+ * and of the output times the bias: what the last product gave need not be kept. */
 int layer_experts_backward(const struct model *m, const struct stack_block *blk, const void *dy,
                            struct fsdp_err *err)
 {
+    const struct stack_param *b = bias_of(m, blk, STACK_EXPERT_DOWN);
     const struct nn_glu again = glu_of(m, blk, blk->hidden), glu = glu_of(m, blk, blk->d_hidden);
     const struct nn_weigh_backward weigh = {.dy = blk->d_hidden,
                                             .y = blk->hidden,
                                             .dweight = blk->d_weight,
                                             .weight = blk->routing.weight,
                                             .slot = blk->routing.slot,
+                                            .b = b->w,
+                                            .d_out = blk->places,
+                                            .expert = blk->routing.expert,
                                             .nplaces = places_of(m, blk),
                                             .dim = m->traits.expert_ffn,
-                                            .dtype = blk->dtype};
+                                            .nout = m->traits.dim,
+                                            .dtype = blk->dtype,
+                                            .w_dtype = b->w_dtype};
 
     FSDP_TRY(spread(m, blk, dy, false, err));
     FSDP_TRY(project_input(m, blk, STACK_EXPERT_DOWN, blk->d_hidden, blk->places, 0, err));
@@ -215,14 +275,19 @@ int layer_experts_backward(const struct model *m, const struct stack_block *blk,
     FSDP_TRY(spread(m, blk, dy, true, err));
     FSDP_TRY(project_weight(m, blk, STACK_EXPERT_DOWN, blk->places, blk->hidden, err));
     FSDP_TRY(m->nn->glu_backward(blk->lane, &glu, err));
+    if (alternate(m)) /* hidden values are not read any more */
+        FSDP_TRY(move_both(m, blk, true, err));
     return route_backward(m, blk, err);
 }
 
 int layer_experts_input(const struct model *m, const struct stack_block *blk, void *dx, float beta,
                         struct fsdp_err *err)
 {
-    FSDP_TRY(project_input(m, blk, STACK_EXPERT_GATE, blk->places, blk->expert_gate, 0, err));
-    FSDP_TRY(project_input(m, blk, STACK_EXPERT_UP, blk->places, blk->expert_up, 1, err));
+    const void *gate = alternate(m) ? blk->hidden : blk->expert_gate;
+
+    FSDP_TRY(project_input(m, blk, STACK_EXPERT_GATE, blk->places, gate, 0, err));
+    if (!alternate(m))
+        FSDP_TRY(project_input(m, blk, STACK_EXPERT_UP, blk->places, blk->expert_up, 1, err));
     FSDP_TRY(collect(m, blk, dx, false, beta, err));
     return layer_project_input(m, blk, STACK_ROUTER, dx, blk->router_logits, 1, err);
 }
@@ -230,8 +295,11 @@ int layer_experts_input(const struct model *m, const struct stack_block *blk, vo
 int layer_experts_weight(const struct model *m, const struct stack_block *blk, const void *x,
                          struct fsdp_err *err)
 {
+    const void *gate = alternate(m) ? blk->hidden : blk->expert_gate;
+
     FSDP_TRY(spread(m, blk, x, false, err));
-    FSDP_TRY(project_weight(m, blk, STACK_EXPERT_GATE, blk->expert_gate, blk->places, err));
-    FSDP_TRY(project_weight(m, blk, STACK_EXPERT_UP, blk->expert_up, blk->places, err));
+    FSDP_TRY(project_weight(m, blk, STACK_EXPERT_GATE, gate, blk->places, err));
+    if (!alternate(m))
+        FSDP_TRY(project_weight(m, blk, STACK_EXPERT_UP, blk->expert_up, blk->places, err));
     return layer_project_weight(m, blk, STACK_ROUTER, blk->router_logits, x, err);
 }

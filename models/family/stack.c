@@ -161,13 +161,12 @@ static int describe_experts(struct model *m, struct fsdp_module_tree *tree, int 
                          number + 2);
             snprintf(name, sizeof name, "%s.%d%s", m->family->names->layers, layer,
                      number ? own : x->name);
-            const struct fsdp_param_desc desc = {.name = name,
-                                                 .ndim = number ? 2 : 3,
-                                                 .shape = shape + (number ? 1 : 0),
-                                                 .init = x->init,
-                                                 .flags = stack_is_trained(m, name)
-                                                              ? 0
-                                                              : FSDP_PARAM_FROZEN};
+            const struct fsdp_param_desc desc = {
+                .name = name,
+                .ndim = (number ? 1 : 2) + (x->cols > 0),
+                .shape = shape + (number ? 1 : 0),
+                .init = x->init,
+                .flags = stack_is_trained(m, name) ? 0 : FSDP_PARAM_FROZEN};
             FSDP_TRY(fsdp_module_add_param(tree, module, &desc, &param, err));
             if (!e)
                 m->expert_param[layer][w] = param;

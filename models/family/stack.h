@@ -37,8 +37,10 @@ enum stack_slot {
     STACK_NSLOTS
 };
 
-/* What the matrices of an expert are for. Two may be parts of one. */
+/* What the matrices of an expert are for. Two may be parts of one; where their columns alternate,
+ * GATE is both. */
 enum stack_expert { STACK_EXPERT_GATE, STACK_EXPERT_UP, STACK_EXPERT_DOWN, STACK_NEXPERTS };
+enum { STACK_MAX_EXPERT_WEIGHTS = 4 }; /* with biases */
 
 /* A weight (rows, cols), or a vector (rows) where cols is 0. */
 struct stack_weight {
@@ -55,8 +57,8 @@ struct stack_place {
     int lora; /* the weight that is A of its adapter, before B; 0: none */
 };
 
-/* A matrix (rows, cols) of each expert: a weight of each, in the order of the experts, or one of
- * (experts, rows, cols). */
+/* A matrix (rows, cols) of each expert, or a vector (rows) where cols is 0: a weight of each, in
+ * the order of the experts, or one of (experts, rows, cols). */
 struct stack_expert_weight {
     char name[STACK_NAME_NBYTES]; /* %d stands for the expert, where each has its own */
     bool apart;
@@ -96,14 +98,15 @@ struct model {
     struct stack_weight weight[STACK_MAX_WEIGHTS];
     struct stack_place place[STACK_NSLOTS];
     int nexpert_weights;
-    struct stack_expert_weight expert_weight[STACK_NEXPERTS];
+    struct stack_expert_weight expert_weight[STACK_MAX_EXPERT_WEIGHTS];
     struct stack_place expert_place[STACK_NEXPERTS];
     const char *unit_classes[5]; /* the embedding's, the head's, the experts', the layer's, NULL */
     /* Indices in the module tree, set by describe. */
     int root, embed, head;
-    int (*part)[STACK_NPARTS];           /* [nlayers] */
-    int *layer_param;                    /* [nlayers][nweights] */
-    int (*expert_param)[STACK_NEXPERTS]; /* [nlayers] of expert 0; the others' follow */
+    int (*part)[STACK_NPARTS]; /* [nlayers] */
+    int *layer_param;          /* [nlayers][nweights] */
+    /* [nlayers] of expert 0; the others' follow */
+    int (*expert_param)[STACK_MAX_EXPERT_WEIGHTS];
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
 };
@@ -115,6 +118,12 @@ struct stack_param {
     float dw_beta;
     enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
 };
+
+/* Elements of one expert's. */
+static inline size_t stack_expert_nelem(const struct stack_expert_weight *w)
+{
+    return (size_t)w->rows * (size_t)(w->cols ? w->cols : 1);
+}
 
 /* A matrix of all experts at work: expert 0's, and how far apart they lie; or where each is. */
 struct stack_experts {
@@ -179,13 +188,13 @@ struct stack_block {
     struct model_decoder *decoder;
     void *gate, *up; /* (R, F); gate NULL where the MLP has none */
     /* A mixture of experts, of Fe elements. */
-    struct stack_experts experts[STACK_NEXPERTS];
+    struct stack_experts experts[STACK_MAX_EXPERT_WEIGHTS];
     struct stack_routing routing;
     struct stack_load load;        /* rows 0 where nothing is counted, as in generation */
     bool balanced;                 /* backward: load.balance holds */
     void *expert_gate, *expert_up; /* (R K, Fe) by place */
     void *places;                  /* scratch (R K, C) */
-    void *hidden, *d_hidden;       /* scratch (R K, Fe) */
+    void *hidden, *d_hidden;       /* scratch (R K, Fe), one behind the other */
     void *router_logits;           /* scratch (R, experts), and their gradients */
     float *d_weight;               /* scratch (R, K) */
     /* Scratch. */

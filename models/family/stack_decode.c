@@ -256,7 +256,7 @@ static struct stack_experts experts_of(const struct model_decoder *d, int layer,
     const struct stack_expert_weight *x = &d->m->expert_weight[w];
     const float *const *param = d->param + d->m->expert_param[layer][w];
     return (struct stack_experts){.first.w = *param,
-                                  .stride = (size_t)x->rows * (size_t)x->cols,
+                                  .stride = stack_expert_nelem(x),
                                   .each = x->apart ? (const void *const *)param : NULL};
 }
 

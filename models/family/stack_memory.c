@@ -55,7 +55,8 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
 static size_t experts_work(const struct model *m, int rows)
 {
     const struct traits *t = &m->traits;
-    const struct stack_weight weights[] = {{.rows = t->expert_ffn, .cols = t->dim},
+    const int both = m->expert_place[STACK_EXPERT_GATE].nout; /* gate, and up where it is there */
+    const struct stack_weight weights[] = {{.rows = both, .cols = t->dim},
                                            {.rows = t->dim, .cols = t->expert_ffn}};
     return t->experts
                ? products_work(m, rows * t->experts_per_token, weights, 2, m->dtypes.activation)
@@ -226,7 +227,7 @@ void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t
     blk->expert_gate = stack_carve(kept, hidden, elem);
     blk->expert_up = stack_carve(kept, hidden, elem);
     blk->places = stack_carve(scratch, nslots * (size_t)t->dim, elem);
-    blk->hidden = stack_carve(scratch, hidden, elem);
+    blk->hidden = stack_carve(scratch, hidden, elem); /* with the next, gate and up in turn */
     blk->d_hidden = stack_carve(scratch, hidden, elem);
     blk->router_logits = stack_carve(scratch, rows * E, elem);
     blk->d_weight = carve_f32(scratch, nslots);

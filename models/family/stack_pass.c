@@ -105,7 +105,7 @@ static int show_experts(struct stack_block *blk, const struct model *m,
         const int param = m->expert_param[blk->layer][w], n = x->apart ? m->traits.experts : 1;
         struct stack_experts *to = &blk->experts[w];
         *to = (struct stack_experts){.first = param_of(view, param, backward),
-                                     .stride = (size_t)x->rows * (size_t)x->cols};
+                                     .stride = stack_expert_nelem(x)};
         if (n > 1)
             to->stride =
                 (size_t)((const char *)view->param[param + 1] - (const char *)view->param[param]) /

@@ -108,7 +108,8 @@ static void add_attention(struct model *m)
     }
     if (t->sinks)
         m->place[STACK_SINKS].weight =
-            add(m, n->sinks, "", t->nheads, 0, (struct fsdp_init){FSDP_INIT_ZEROS, 0});
+            add(m, n->sinks, "", t->nheads, 0,
+                (struct fsdp_init){FSDP_INIT_NORMAL, (float)t->init_std});
     add_matrix(m, STACK_O, (struct matrix){n->o, NHD, t->dim, t->o_bias, true});
 }
 
@@ -130,17 +131,40 @@ static void add_mlp(struct model *m)
     add_matrix(m, STACK_DOWN, (struct matrix){n->down, F, C, t->mlp_bias, true});
 }
 
-/* A matrix of each expert, which is all of this slot; names that have %d are each expert's own. */
-static void add_expert(struct model *m, enum stack_expert slot, const char *stem, int nout, int nin)
+/* Names that have %d are each expert's own. */
+static int add_expert_weight(struct model *m, const char *stem, int rows, int cols,
+                             struct fsdp_init init)
 {
     struct stack_expert_weight *w = &m->expert_weight[m->nexpert_weights];
-    const struct fsdp_init normal = {FSDP_INIT_NORMAL, (float)m->traits.init_std};
 
     *w = (struct stack_expert_weight){
-        .apart = strstr(stem, "%d"), .rows = nout, .cols = nin, .init = normal};
+        .apart = strstr(stem, "%d"), .rows = rows, .cols = cols, .init = init};
     snprintf(w->name, sizeof w->name, "%s%s", stem, w->apart ? ".weight" : "");
+    return m->nexpert_weights++;
+}
+
+/* A matrix of each expert, which is all of this slot. */
+static void add_expert(struct model *m, enum stack_expert slot, const char *stem, int nout, int nin)
+{
+    const struct fsdp_init normal = {FSDP_INIT_NORMAL, (float)m->traits.init_std};
     m->expert_place[slot] =
-        (struct stack_place){.weight = m->nexpert_weights++, .bias = -1, .nin = nin, .nout = nout};
+        (struct stack_place){.weight = add_expert_weight(m, stem, nout, nin, normal),
+                             .bias = -1,
+                             .nin = nin,
+                             .nout = nout};
+}
+
+/* The same as (in, out), with a bias. */
+static void add_biased_expert(struct model *m, enum stack_expert slot, const char *stem,
+                              const char *bias, int nout, int nin)
+{
+    const struct fsdp_init normal = {FSDP_INIT_NORMAL, (float)m->traits.init_std};
+    const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
+    m->expert_place[slot] =
+        (struct stack_place){.weight = add_expert_weight(m, stem, nin, nout, normal),
+                             .bias = add_expert_weight(m, bias, nout, 0, zeros),
+                             .nin = nin,
+                             .nout = nout};
 }
 
 static void add_experts(struct model *m)
@@ -149,8 +173,16 @@ static void add_experts(struct model *m)
     const struct traits_names *n = m->family->names;
     const int C = t->dim, F = t->expert_ffn;
     struct stack_place *place = m->expert_place;
+    const bool biased = n->experts_gate_up_bias;
 
-    add_matrix(m, STACK_ROUTER, (struct matrix){n->router, C, t->experts, false, false});
+    add_matrix(m, STACK_ROUTER, (struct matrix){n->router, C, t->experts, biased, false});
+    if (biased) {
+        m->weight[m->place[STACK_ROUTER].bias].init = m->weight[m->place[STACK_ROUTER].weight].init;
+        add_biased_expert(m, STACK_EXPERT_GATE, n->experts_gate_up, n->experts_gate_up_bias, 2 * F,
+                          C);
+        add_biased_expert(m, STACK_EXPERT_DOWN, n->experts_down, n->experts_down_bias, C, F);
+        return;
+    }
     if (!n->experts_gate_up) {
         add_expert(m, STACK_EXPERT_GATE, n->expert_gate, F, C);
         add_expert(m, STACK_EXPERT_UP, n->expert_up, F, C);

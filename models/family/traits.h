@@ -85,6 +85,9 @@ struct traits_names {
     /* Experts: the router; of each expert, whose number stands for %d; or of all in one tensor
      * (experts, rows, columns), and then the whole name. */
     const char *router, *expert_gate, *expert_up, *expert_down, *experts_gate_up, *experts_down;
+    /* Their biases (experts, columns). With them the router has one, matrices are (experts, in,
+     * out), and the columns of gate and up alternate. */
+    const char *experts_gate_up_bias, *experts_down_bias;
     enum traits_fusion fusion;
 };
 

@@ -69,6 +69,8 @@ MODELS = {
     "granitemoeshared": dict(EXPERTS, hidden_size=40, num_local_experts=5, shared_intermediate_size=28,
                              embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
                              attention_multiplier=0.15),
+    "gpt_oss": dict(EXPERTS, num_local_experts=5, head_dim=10, rope_parameters=dict(YARN, truncate=False),
+                    **WINDOW, **TYPES),
     "gpt2": dict(vocab_size=VOCAB, n_embd=36, n_layer=3, n_head=3, n_positions=48, n_inner=52, embd_pdrop=0,
                  attn_pdrop=0, resid_pdrop=0, initializer_range=0.2),
     "gpt_neox": dict(COMMON, hidden_size=40, num_attention_heads=5, rotary_pct=0.5, num_key_value_heads=None),
@@ -95,9 +97,11 @@ def make_one(family, seed):
     config = AutoConfig.for_model(family, bos_token_id=1, eos_token_id=2, pad_token_id=None, **keys)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():  # norms and biases begin as ones and zeros, which would hide mistakes
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 or name.endswith("bias"):
+                # gpt_oss clamps at 7 what gate_up_proj gives: of a twentieth, then
+                std = 4 if name.endswith("gate_up_proj_bias") else 0.1
+                parameter.add_(std * torch.randn_like(parameter))
     model.save_pretrained(family)
     return not is_mixture(family) or router_margin(family) > 1e-4
 

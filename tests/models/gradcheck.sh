@@ -48,6 +48,13 @@ END
 expect 0 '^granitemoeshared: 25 parameters, 0 over' "a mixture of experts, with an MLP next to it" --model mixture
 expect 0 '^granitemoeshared: 25 parameters, 0 over' "with recomputation" --model mixture \
     --activation-checkpointing full --mask
+mkdir biased
+cat >biased/config.json <<'END'
+{"model_type": "gpt_oss", "vocab_size": 61, "hidden_size": 20, "intermediate_size": 12, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_local_experts": 3, "num_experts_per_tok": 3,
+ "sliding_window": 5, "max_position_embeddings": 64, "initializer_range": 0.2}
+END
+expect 0 '^gpt_oss: 37 parameters, 0 over' "experts with biases, and sinks" --model biased
 sed 's/"attn_pdrop": 0.0/"attn_pdrop": 0.1/' "$data/gpt2-tiny/config.json" >config.json
 expect 0 '^gpt2: 28 parameters, 0 over' "config.json's dropout is off unless asked for" --model .
 expect 1 '9 documents do not fit into 8 tokens' "too many documents" --model . --documents 9

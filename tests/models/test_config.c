@@ -108,7 +108,12 @@ static const struct bad {
      "attn_logit_softcapping is not known for model_type llama"},
     {NULL, NULL, "\"layer_scale\": 2", FSDP_EUNSUPPORTED, "layer_scale is not known"},
     {"model_type", "\"deepseek_v3\"", NULL, FSDP_EUNSUPPORTED, "multi-head latent attention"},
-    {"model_type", "\"gpt_oss\"", NULL, FSDP_EUNSUPPORTED, "experts with biases"},
+    {"model_type", "\"gpt_oss\"", "\"swiglu_limit\": 6", FSDP_EUNSUPPORTED,
+     "swiglu_limit is 6; only 7 is supported"},
+    {"model_type", "\"gpt_oss\"", "\"swiglu_alpha\": 1.5", FSDP_EUNSUPPORTED,
+     "swiglu_alpha is 1.5; only 1.702 is supported"},
+    {"model_type", "\"gpt_oss\"", "\"quantization_config\": {\"quant_method\": \"mxfp4\"}",
+     FSDP_EUNSUPPORTED, "Mxfp4Config(dequantize=True)"},
     {"model_type", "\"mixtral\"", "\"num_local_experts\": 0", FSDP_EINVAL,
      "num_local_experts is 0, allowed are 1 to 1024"},
     {"model_type", "\"mixtral\"", "\"num_local_experts\": 3, \"num_experts_per_tok\": 4",
@@ -604,6 +609,16 @@ static const struct published {
      " \"rope_scaling\": null, \"rope_theta\": 10000, \"router_aux_loss_coef\": 0.0,"
      " \"tie_word_embeddings\": true}",
      0, 4, true},
+    {"gpt-oss 20B in bf16",
+     "{\"model_type\": \"gpt_oss\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
+     " \"attention_bias\": true, \"experts_per_token\": 4, \"head_dim\": 64,"
+     " \"initial_context_length\": 4096, \"num_experts_per_tok\": 4, \"num_local_experts\": 32,"
+     " \"output_router_logits\": false, \"rms_norm_eps\": 1e-05, \"rope_scaling\":"
+     " {\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"factor\": 32.0, \"rope_type\": \"yarn\","
+     " \"original_max_position_embeddings\": 4096, \"truncate\": false}, \"rope_theta\": 150000,"
+     " \"router_aux_loss_coef\": 0.9, \"sliding_window\": 128, \"swiglu_limit\": 7.0,"
+     " \"tie_word_embeddings\": false}",
+     2, 4, false},
 };
 
 /* What a mixture is, and what its token goes through. */

@@ -64,6 +64,14 @@ cat >"$TEST_TMP/mixture/config.json" <<'END'
 END
 same "two ranks, a mixture of experts, recomputed, its experts units" "-n 2" "model.path=$TEST_TMP/mixture" \
     model.init=random fsdp.activation_checkpointing=full 'fsdp.wrap_classes=[MixtralDecoderLayer,MixtralSparseMoeBlock]'
+mkdir -p "$TEST_TMP/biased"
+cat >"$TEST_TMP/biased/config.json" <<'END'
+{"model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 36, "intermediate_size": 20, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "head_dim": 10,
+ "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9}
+END
+same "two ranks, experts with biases, in bf16" "-n 2" "model.path=$TEST_TMP/biased" model.init=random \
+    fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
 # One rank: a writer's wait comes at another moment on each, and with it another order at random.
 same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
     checkpoint.async=true
