@@ -4,6 +4,9 @@
 
 #include "dpo.h"
 
+/* Pairs that tell a reference, however long the run is. */
+enum { PROBE_NROWS = 8 };
+
 static size_t pass_sequences(const struct train_dpo *d)
 {
     return 2 * (size_t)d->parts->batch.micro_rows;
@@ -88,8 +91,8 @@ static int open_local(struct train_dpo *d, int nranks, struct fsdp_err *err)
     return d->losses && d->logps && d->host ? FSDP_OK : FSDP_ENOMEM;
 }
 
-int train_dpo_open(struct train_dpo *d, const struct train_parts *parts, struct fsdp_oob *oob,
-                   struct fsdp_err *err)
+int train_dpo_open(struct train_dpo *d, const struct train_parts *parts, uint64_t end,
+                   struct fsdp_oob *oob, struct fsdp_err *err)
 {
     const struct config *c = parts->config;
 
@@ -98,10 +101,10 @@ int train_dpo_open(struct train_dpo *d, const struct train_parts *parts, struct 
     d->parts = parts;
     FSDP_TRY(fsdp_oob_agree(oob, open_local(d, oob->size, err), err));
     const uint64_t nrows = data_mixture_nrows(parts->data);
-    const double wanted = (double)c->train.steps * (double)parts->batch.rows;
-    FSDP_TRY(refer_all(d, parts->data, &d->reference,
-                       wanted < (double)nrows ? (uint64_t)wanted : nrows, oob, err));
-    for (uint64_t row = 0; row < 8 && row < nrows && (double)row < wanted; row++)
+    const uint64_t nprobes = nrows < PROBE_NROWS ? nrows : PROBE_NROWS;
+    const uint64_t wanted = end > nprobes ? end : nprobes;
+    FSDP_TRY(refer_all(d, parts->data, &d->reference, wanted < nrows ? wanted : nrows, oob, err));
+    for (uint64_t row = 0; row < nprobes; row++)
         d->probe += d->reference[2 * data_mixture_row_id(parts->data, row)];
     return parts->eval ? refer_all(d, parts->eval, &d->eval_reference,
                                    data_mixture_nrows(parts->eval), oob, err)

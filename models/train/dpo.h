@@ -36,10 +36,11 @@ struct train_dpo {
     double probe; /* sum of the reference's of some pairs: which reference it is */
 };
 
-/* Computes the reference's log-probabilities with the weights that the engine has. Nothing where
- * train.objective is another. A failed open is closed, too. Collective, blocks. */
-int train_dpo_open(struct train_dpo *dpo, const struct train_parts *parts, struct fsdp_oob *oob,
-                   struct fsdp_err *err);
+/* Computes the reference's log-probabilities with the weights that the engine has. end: the run
+ * reads no row of the data from this one on; the same on all ranks. Nothing where train.objective
+ * is another. A failed open is closed, too. Collective, blocks. */
+int train_dpo_open(struct train_dpo *dpo, const struct train_parts *parts, uint64_t end,
+                   struct fsdp_oob *oob, struct fsdp_err *err);
 void train_dpo_close(struct train_dpo *dpo);
 /* The pairs of a step, whose rows train_rows_step has read, get the weights of their losses; *sums
  * are this rank's. Collective, blocks. */

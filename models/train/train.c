@@ -320,6 +320,38 @@ out:
     return rc;
 }
 
+/* The position in the data that the run begins with. */
+static int begins_at(struct train_state *at, const struct train *t, struct fsdp_err *err)
+{
+    const bool restart = t->parts.config->checkpoint.data_position == CONFIG_DATA_RESTART;
+    struct ckpt *ckpt = NULL;
+    int rc = FSDP_OK;
+
+    *at = t->loop.state;
+    if (t->resumed[0] && !restart)
+        rc = ckpt_open(&ckpt, t->resumed, err);
+    if (rc == FSDP_OK && ckpt && ckpt_format(ckpt) != CKPT_DCP &&
+        !train_state_is_foreign(ckpt_state_json(ckpt)))
+        rc = train_state_read(at, ckpt_state_json(ckpt), ckpt_path(ckpt), err);
+    ckpt_close(ckpt);
+    return rc;
+}
+
+/* The pairs that the run will read; the batch may have been another before it resumed. */
+static int open_reference(struct train *t, struct fsdp_err *err)
+{
+    const int64_t steps = t->parts.config->train.steps;
+    struct train_state at;
+
+    FSDP_TRY(fsdp_oob_agree(t->oob, begins_at(&at, t, err), err));
+    const double left = steps > at.step ? (double)(steps - at.step) : 0;
+    const double end = (double)at.rows + left * (double)t->parts.batch.rows;
+    FSDP_TRY(train_dpo_open(&t->loop.dpo, &t->parts, end < 1e18 ? (uint64_t)end : UINT64_MAX,
+                            t->oob, err));
+    t->loop.state.reference = t->loop.dpo.probe;
+    return FSDP_OK;
+}
+
 /* The state that the run begins with. Where it has a reference, that is the model as it begins,
  * also of a run that resumes. */
 static int load_start(struct train *t, struct fsdp_err *err)
@@ -333,8 +365,7 @@ static int load_start(struct train *t, struct fsdp_err *err)
              : stored                         ? load_pretrained(t, 0, err)
                                               : fsdp_init_params(t->parts.fsdp, err);
     if (rc == FSDP_OK && refers)
-        rc = train_dpo_open(&t->loop.dpo, &t->parts, t->oob, err);
-    t->loop.state.reference = t->loop.dpo.probe;
+        rc = open_reference(t, err);
     return rc || !t->resumed[0] ? rc : resume_from(t, t->resumed, err);
 }
 

@@ -96,6 +96,10 @@ run -n 1 run.yaml "${adapters[@]}" && mv m.jsonl whole.jsonl && run -n 2 run.yam
 close=$(paste <(grep -o '"reward_margin": [^,]*' whole.jsonl) <(grep -o '"reward_margin": [^,]*' m.jsonl) |
     awk '{ d = $2 - $4; if (d * d > 1e-8) bad = 1; last = $2 } END { print NR bad (last > 0.01) }')
 ok "$([ "$close" = 61 ]; echo $?)" "adapters are trained on pairs, and resume on other ranks with the same reference"
+fresh=("${pairs[@]}" checkpoint.path=dpo3 optim.lr=1e-9)
+run -n 1 run.yaml "${fresh[@]}" train.global_batch_size=6 train.steps=1 && run -n 2 run.yaml "${fresh[@]}" train.global_batch_size=2 train.steps=2
+ok "$(awk -v a="$(value m.jsonl 2 loss)" 'BEGIN { d = a - log(2); exit !(a && d * d < 1e-10) }'; echo $?)" \
+    "a short run continues with a smaller batch, whose pairs have the reference, too: a loss of $(value m.jsonl 2 loss)"
 run -n 1 run.yaml "${pairs[@]}" checkpoint.path=dpo2 train.steps=3
 "$BIN/ckpt-merge" -q dpo2 -o other >log 2>err
 run -n 2 run.yaml "${pairs[@]}" checkpoint.path=dpo2 model.path=other
