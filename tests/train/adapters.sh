@@ -82,6 +82,12 @@ for key in use_dora bias peft_type rank_pattern; do
 done
 run -n 1 run.yaml lora.r=0
 ok "$([ $? != 0 ] && holds err 'holds adapters and not the model'; echo $?)" "refused: to resume without adapters"
+refused 'lora.alpha: the adapters of ck/step-00000006 were trained times 2, and are times 4 now' checkpoint.path=ck train.steps=7 lora.alpha=16
+refused 'lora.alpha: the adapters of ck/step-00000006 were trained times 2, and are times 4 now' checkpoint.path=ck train.steps=7 lora.rslora=true
+refused 'q_proj.lora_A.weight is not trained, and is trained in ck/step-00000006' checkpoint.path=ck train.steps=7 lora.targets=[up_proj]
+refused 'lora.modules_to_save: tensor lm_head.weight is trained, and is not in' checkpoint.path=ck train.steps=7 lora.modules_to_save=[lm_head]
+run -n 1 run.yaml checkpoint.path=ck1 train.steps=1 lora.modules_to_save=[lm_head] && run -n 2 run.yaml checkpoint.path=ck1 train.steps=2
+ok "$([ $? != 0 ] && holds err 'lora.modules_to_save: tensor lm_head.weight is not trained, and is trained in'; echo $?)" "and the other way round"
 run -n 1 run.yaml checkpoint.path=ck0
 ok "$([ $? != 0 ] && holds err 'was not saved by a run with adapters'; echo $?)" "refused: to resume a run without any"
 echo "1..$n"

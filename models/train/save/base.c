@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,12 +125,84 @@ char *train_base_path(const struct train_base *base, struct fsdp_err *err)
     return out;
 }
 
+/* Kinds of what is trained, by name. */
+static json_t *trained_json(const struct train_base *base)
+{
+    json_t *out = json_object(), *kind;
+    const char *name;
+
+    json_object_foreach(base->kinds, name, kind)
+    {
+        if (json_integer_value(kind) & TRAIN_TRAINED && json_object_set(out, name, kind)) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
 json_t *train_base_json(const struct train_base *base)
 {
     char *path = train_base_path(base, NULL);
-    json_t *out = path ? json_pack("{s:s, s:O}", "path", path, "tensors", base->prints) : NULL;
+    json_t *trained = trained_json(base), *out = NULL;
+
+    if (path && trained)
+        out = json_pack("{s:s, s:O, s:O, s:f}", "path", path, "tensors", base->prints, "trained",
+                        trained, "scale", base->parts->adapter.lora.scale);
+    json_decref(trained);
     fsdp_free(path);
     return out;
+}
+
+/* ---- is it the same model, with the same adapters? ------------------------------------------- */
+
+/* What adapters have learned belongs to the factor that they had. */
+static int compare_scale(const struct train_base *base, json_t *saved, const char *path,
+                         struct fsdp_err *err)
+{
+    const json_t *scale = json_object_get(saved, "scale");
+    const double was = json_real_value(scale), now = base->parts->adapter.lora.scale;
+
+    if (!scale || fabs(now - was) <= 1e-6 * fabs(was))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "lora.alpha: the adapters of %s were trained times %g, and are times %g "
+                        "now; set lora.r, lora.alpha and lora.rslora as they were",
+                        path, was, now);
+}
+
+/* The first tensor that is trained by `of` and not by `by`; NULL: there is none. */
+static const char *find_extra(const json_t *of, const json_t *by, json_t **kind)
+{
+    const char *name;
+
+    json_object_foreach((json_t *)(uintptr_t)of, name, *kind)
+    {
+        if (json_integer_value(*kind) & TRAIN_TRAINED &&
+            !(json_integer_value(json_object_get(by, name)) & TRAIN_TRAINED))
+            return name;
+    }
+    return NULL;
+}
+
+static int compare_trained(const struct train_base *base, json_t *saved, const char *path,
+                           struct fsdp_err *err)
+{
+    const json_t *then = json_object_get(saved, "trained");
+    json_t *kind = NULL;
+    const char *name = then ? find_extra(then, base->kinds, &kind) : NULL;
+    const bool was = name != NULL;
+
+    if (then && !was)
+        name = find_extra(base->kinds, then, &kind);
+    if (!name)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "%s: tensor %s is %s, and is %s in %s; set lora.targets and "
+                        "lora.modules_to_save as they were",
+                        json_integer_value(kind) == TRAIN_WHOLE ? "lora.modules_to_save"
+                                                                : "lora.targets",
+                        name, was ? "not trained" : "trained", was ? "trained" : "not", path);
 }
 
 static int compare(const struct train_base *base, json_t *saved, const char *path,
@@ -170,6 +243,10 @@ int train_base_check(const struct train_base *base, const char *state_json, cons
                           "them into the model with ckpt-merge --adapter",
                           path);
     else if (on)
+        rc = compare_scale(base, saved, path, err);
+    if (on && rc == FSDP_OK)
+        rc = compare_trained(base, saved, path, err);
+    if (on && rc == FSDP_OK)
         rc = compare(base, saved, path, err);
     json_decref(state);
     return rc;

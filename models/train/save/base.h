@@ -53,8 +53,9 @@ void train_base_loaded(void *ctx, const char *name, uint64_t fingerprint);
 char *train_base_path(const struct train_base *base, struct fsdp_err *err);
 /* What a checkpoint's state says of the base; a new reference, NULL where memory is short. */
 json_t *train_base_json(const struct train_base *base);
-/* FSDP_EMISMATCH names the first tensor of the loaded base that is not the one that the run of this
- * state was made with; path: the checkpoint. Local. */
+/* FSDP_EMISMATCH where the adapters are others than those of the run of this state, or have another
+ * factor, or names the first tensor of the loaded base that is not the one that it was made with;
+ * path: the checkpoint. Local. */
 int train_base_check(const struct train_base *base, const char *state_json, const char *path,
                      struct fsdp_err *err);
 
