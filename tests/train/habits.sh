@@ -128,6 +128,12 @@ best=$(sed -n 's/.*"step": \([0-9]*\),.*"eval_loss": \([^,]*\),.*/\2 \1/p' m.jso
 ok "$([ "$(ls -d whole/step-*)" = "$(printf 'whole/step-%08d\n' "$best" 40)" ] && [ "$best" -lt 40 ]; echo $?)" \
     "keeps the best checkpoint, of step $best, besides the newest"
 ok "$([ "$(readlink whole/best)" = "$(printf step-%08d "$best")" ] && "$BIN/ckpt-merge" -q whole/best -o merged; echo $?)" "best is a link to it"
+ln -sfn step-00000001 whole/best
+run -n 1 run.yaml "${grows[@]}" checkpoint.path=whole
+ok "$([ "$(readlink whole/best)" = "$(printf step-%08d "$best")" ]; echo $?)" "also after a run that ended before it made the link"
+rm whole/best && echo mine >whole/best
+run -n 1 run.yaml "${grows[@]}" checkpoint.path=whole
+ok "$([ "$(cat whole/best)" = mine ] && holds err 'whole/best: is not a link to a checkpoint, and stays as it is'; echo $?)" "a file of the user's stays"
 run -n 3 run.yaml "${grows[@]}" checkpoint.path=parts train.steps=$((best + 1)) &&
     run -n 3 run.yaml "${grows[@]}" checkpoint.path=parts checkpoint.async=true checkpoint.async_busy=skip
 ok "$([ "$(ls -d parts/step-*)" = "$(printf 'parts/step-%08d\n' "$best" 40)" ]; echo $?)" "so does a run that resumes, in the background"

@@ -134,18 +134,42 @@ static void tell_sinks(struct train_saver *s, int64_t step, const struct ckpt_sa
     sinks_saved(s->sinks, &saved);
 }
 
-/* Points checkpoint.path/best to the best checkpoint, where that is a folder. */
-static void link_best(struct train_saver *s, const char *path)
+/* May the link be made? All but a link to a checkpoint next to it is the user's. */
+static bool may_link(const char *link, const char *step)
 {
-    const char *root = s->parts->config->checkpoint.path, *slash = strrchr(path, '/');
-    char link[TRAIN_PATH_NBYTES], made[TRAIN_PATH_NBYTES];
+    char now[32] = "";
+    const ssize_t nbytes = readlink(link, now, sizeof now - 1);
 
-    if (!s->report->lead || train_claim_is_lost(s->claim) || ckpt_path_is_url(root))
+    if (nbytes < 0 && errno == ENOENT)
+        return true;
+    if (nbytes >= 0 && !strcmp(now, step))
+        return false;
+    if (nbytes >= 0 && !strncmp(now, "step-", 5) && !strchr(now, '/'))
+        return true;
+    fsdp_log(FSDP_LOG_WARN,
+             "%s: is not a link to a checkpoint, and stays as it is; the best checkpoint is %s",
+             link, step);
+    return false;
+}
+
+/* Points checkpoint.path/best to the best checkpoint, where that is a folder; also one that a run
+ * made which ended before its link was. */
+static void link_best(struct train_saver *s)
+{
+    const char *root = s->parts->config->checkpoint.path;
+    char link[TRAIN_PATH_NBYTES], made[TRAIN_PATH_NBYTES], path[TRAIN_PATH_NBYTES];
+
+    if (!s->parts->config->checkpoint.keep_best || s->best_published < 1 || !s->report->lead ||
+        train_claim_is_lost(s->claim) || ckpt_path_is_url(root))
         return;
     snprintf(link, sizeof link, "%s/best", root);
     snprintf(made, sizeof made, "%s/.best.new", root);
+    snprintf(path, sizeof path, "%s/step-%08" PRId64, root, s->best_published);
+    const char *step = strrchr(path, '/') + 1;
+    if (access(path, F_OK) || !may_link(link, step))
+        return;
     unlink(made); /* of a run that was killed */
-    if (symlink(slash ? slash + 1 : path, made) || rename(made, link))
+    if (symlink(step, made) || rename(made, link))
         fsdp_log(FSDP_LOG_WARN, "%s: %s; the best checkpoint is %s", link, strerror(errno), path);
 }
 
@@ -161,10 +185,9 @@ static void published(struct train_saver *s, int64_t step, const struct ckpt_sav
                 how);
     train_life_saved(s->life, step, seconds);
     tell_sinks(s, step, result, seconds);
-    if (s->parts->config->checkpoint.keep_best && step == s->best) {
+    if (s->parts->config->checkpoint.keep_best && step == s->best)
         s->best_published = step;
-        link_best(s, result->path);
-    }
+    link_best(s);
     retain(s);
 }
 
@@ -289,6 +312,7 @@ static int finish_save(void *ctx, bool all, struct fsdp_err *err)
     FSDP_TRY(finish_writing(s, err));
     while (s->stage.flushing)
         FSDP_TRY(s->stage.pending >= 0 ? finish_flush(s, err) : finish_in_time(s, err));
+    link_best(s);
     return FSDP_OK;
 }
 
