@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/adapter.h"
 #include "source/source.h"
@@ -29,20 +30,33 @@ struct ckpt_adapters {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* PATH=WEIGHT, where WEIGHT is a number; else all of it is the path. */
+static bool exists(const char *path)
+{
+    return !ckpt_path_is_url(path) && access(path, F_OK) == 0;
+}
+
+/* PATH=WEIGHT, where WEIGHT is a number; else all of it is the path, as where only that exists. */
 static int parse(struct merged *m, const char *text, struct fsdp_err *err)
 {
     const char *eq = strrchr(text, '=');
     char *end = NULL;
-
-    m->weight = eq ? strtod(eq + 1, &end) : 1;
+    const double weight = eq ? strtod(eq + 1, &end) : 1;
     const bool given = eq && eq[1] && !*end;
-    if (!given)
-        m->weight = 1;
-    m->path = fsdp_sprintf(err, "%.*s", given ? (int)(eq - text) : (int)strlen(text), text);
-    if (!m->path)
+
+    m->weight = 1;
+    if (!(m->path = fsdp_sprintf(err, "%.*s", given ? (int)(eq - text) : (int)strlen(text), text)))
         return FSDP_ENOMEM;
-    return isfinite(m->weight)
+    if (given && exists(text)) {
+        if (exists(m->path))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "adapter %s: there are '%s' and '%s'; write %s=1 or %s/%s", text,
+                                text, m->path, text, m->path, eq);
+        fsdp_free(m->path);
+        m->path = fsdp_strdup(text, err);
+        return m->path ? FSDP_OK : FSDP_ENOMEM;
+    }
+    m->weight = weight;
+    return isfinite(weight)
                ? FSDP_OK
                : fsdp_err_set(err, FSDP_EINVAL, "adapter %s: its weight must be finite", text);
 }
@@ -146,7 +160,7 @@ static int check_low(const struct merged *m, const struct ckpt *model, const cha
 }
 
 static int check_whole(const struct merged *m, const struct ckpt *model,
-                       const struct ckpt_tensor *own, struct fsdp_err *err)
+                       const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
 {
     const char *weight = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
     const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
@@ -157,11 +171,17 @@ static int check_whole(const struct merged *m, const struct ckpt *model,
         memcmp(w->tensor.shape, own->tensor.shape,
                sizeof *w->tensor.shape * (size_t)w->tensor.ndim))
         return refuse_weight(m, model, weight, "has another shape there", err);
-    return FSDP_OK;
+    if (alone && m->weight == 1)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "adapter %s: %s was trained whole (modules_to_save), and takes the place "
+                        "of the model's: it can be added to no other adapter and has no weight; "
+                        "merge this adapter alone",
+                        m->path, weight);
 }
 
 static int check_tensor(const struct merged *m, const struct ckpt *model,
-                        const struct ckpt_tensor *own, struct fsdp_err *err)
+                        const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
 {
     static const char *const parts[] = {".lora_A.weight", ".lora_B.weight"};
     const char *name = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
@@ -175,7 +195,7 @@ static int check_tensor(const struct merged *m, const struct ckpt *model,
         snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
         return check_low(m, model, weight, err);
     }
-    return check_whole(m, model, own, err);
+    return check_whole(m, model, own, alone, err);
 }
 
 int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
@@ -184,13 +204,7 @@ int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
     for (int i = 0; i < a->count; i++) {
         const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
         for (int t = 0; t < ckpt_ntensors(own); t++)
-            FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), err));
-        if (a->count > 1 && ckpt_adapter_spec(a->all[i].adapter)->nmodules)
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                "adapter %s has modules that were trained whole "
-                                "(modules_to_save), which cannot be added to those of others: "
-                                "merge it alone",
-                                a->all[i].path);
+            FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), a->count == 1, err));
     }
     return FSDP_OK;
 }

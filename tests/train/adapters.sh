@@ -53,6 +53,16 @@ ok $? "merged"
 ok "$([ -s a ] && cmp -s a b && ! cmp -s a c; echo $?)" "the merged model is the model with its adapter, to the bit"
 "$BIN/ckpt-merge" -q --adapter ck=0 base -o none/ >log 2>err && "$BIN/ckpt-diff" base none >log 2>err
 ok $? "an adapter times 0 changes nothing"
+cp -r ck/step-00000006/hf odd=2
+"$BIN/ckpt-merge" -q --adapter odd=2 base -o odd/ >log 2>err && "$BIN/ckpt-diff" merged odd >log 2>err
+ok $? "a folder may have a name that ends as a weight does"
+"$BIN/ckpt-merge" -q --adapter odd=2 base -o none/ --overwrite >log 2>err
+ok "$([ $? != 0 ] && holds err "there are 'odd=2' and 'odd'; write odd=2=1 or odd/=2"; echo $?)" "where both are there it is refused"
+run -n 1 run.yaml checkpoint.path=ck1 train.steps=1 lora.modules_to_save=[lm_head]
+for adapters in "ck1=0.5" "ck1 --adapter ck"; do
+    "$BIN/ckpt-merge" -q --adapter $adapters base -o none/ --overwrite >log 2>err
+    ok "$([ $? != 0 ] && holds err 'lm_head.weight was trained whole'; echo $?)" "a module that was trained whole is refused: $adapters"
+done
 "$BIN/ckpt-merge" -q --adapter ck base -o map/ --map fuse-qkv >log 2>err
 ok "$([ $? = 2 ] && holds err 'merge them first'; echo $?)" "a map with an adapter is refused"
 
@@ -86,7 +96,7 @@ refused 'lora.alpha: the adapters of ck/step-00000006 were trained times 2, and 
 refused 'lora.alpha: the adapters of ck/step-00000006 were trained times 2, and are times 4 now' checkpoint.path=ck train.steps=7 lora.rslora=true
 refused 'q_proj.lora_A.weight is not trained, and is trained in ck/step-00000006' checkpoint.path=ck train.steps=7 lora.targets=[up_proj]
 refused 'lora.modules_to_save: tensor lm_head.weight is trained, and is not in' checkpoint.path=ck train.steps=7 lora.modules_to_save=[lm_head]
-run -n 1 run.yaml checkpoint.path=ck1 train.steps=1 lora.modules_to_save=[lm_head] && run -n 2 run.yaml checkpoint.path=ck1 train.steps=2
+run -n 2 run.yaml checkpoint.path=ck1 train.steps=2
 ok "$([ $? != 0 ] && holds err 'lora.modules_to_save: tensor lm_head.weight is not trained, and is trained in'; echo $?)" "and the other way round"
 run -n 1 run.yaml checkpoint.path=ck0
 ok "$([ $? != 0 ] && holds err 'was not saved by a run with adapters'; echo $?)" "refused: to resume a run without any"

@@ -53,12 +53,14 @@ struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* Each a path as above, or PATH=WEIGHT: what is added is multiplied by WEIGHT. Local, blocks. */
+/* Each a path as above, or PATH=WEIGHT: what is added is multiplied by WEIGHT. Where a path exists
+ * that ends so, it is that; where both do, FSDP_EINVAL. Local, blocks. */
 int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int npaths,
                        struct fsdp_err *err);
 /* NULL is allowed. */
 void ckpt_adapters_close(struct ckpt_adapters *adapters);
-/* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's. Local. */
+/* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's, FSDP_EUNSUPPORTED a
+ * module that was trained whole, of one of several adapters or of one with a weight. Local. */
 int ckpt_adapters_check(const struct ckpt_adapters *adapters, const struct ckpt *model,
                         struct fsdp_err *err);
 /* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
