@@ -11,6 +11,25 @@
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
+/* Programs would take a folder of adapters and a config.json for the model. */
+static int check_is_model(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    bool low = false, configured = false;
+    size_t nbytes;
+
+    if (!job->writer->single_file || ckpt_hf_is_weights(job->args->out))
+        return FSDP_OK;
+    for (int i = 0; i < job->ckpt->m.nextras; i++)
+        configured |= !strcmp(ckpt_path_base(job->ckpt->m.extras[i].path), CKPT_ADAPTER_CONFIG);
+    for (int i = 0; configured && !low && i < ckpt_ntensors(job->ckpt); i++)
+        low = ckpt_adapter_target(&nbytes, ckpt_tensor_at(job->ckpt, i)->tensor.name) != NULL;
+    return !low ? FSDP_OK
+                : fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                               "'%s' holds adapters and not the model that they belong to; to "
+                               "merge both: ckpt-merge --adapter %s MODEL -o %s",
+                               ckpt_path(job->ckpt), ckpt_path(job->ckpt), job->args->out);
+}
+
 static int check_args(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_reshard_args *args = job->args;
@@ -35,6 +54,7 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
             "files");
     if (args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(args->out, err));
+    FSDP_TRY(check_is_model(job, err));
     if (args->adapters && args->select.nmaps)
         return fsdp_err_blame(err,
                               fsdp_err_set(err, FSDP_EINVAL,

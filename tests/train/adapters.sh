@@ -66,6 +66,9 @@ done
 "$BIN/ckpt-merge" -q --adapter ck base -o map/ --map fuse-qkv >log 2>err
 ok "$([ $? = 2 ] && holds err 'merge them first'; echo $?)" "a map with an adapter is refused"
 
+"$BIN/ckpt-merge" -q ck -o alone >log 2>err
+ok "$([ $? != 0 ] && holds err 'holds adapters and not the model' && [ ! -e alone ]; echo $?)" "adapters without their model are no model"
+
 # ---- what is refused ----
 refused() { # text, options
     local text=$1
