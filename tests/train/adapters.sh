@@ -37,6 +37,15 @@ losses() { sed -n 's/.*"step": \([456]\),.*"loss": \([0-9.]*\).*/\1 \2/p' "$1" |
 ok "$([ "$(losses half.jsonl | wc -l)" = 3 ] && [ "$(losses half.jsonl)" = "$(losses metrics.jsonl)" ]; echo $?)" \
     "with the same losses"
 
+# ---- a system that clears temporary folders ----
+TMPDIR=$PWD/temp "$launch" run.yaml checkpoint.path=long checkpoint.interval=0 train.steps=1000000 log.metrics=long.jsonl >log 2>err &
+pid=$!
+wait_for long.jsonl '"step": 2'
+ok "$(rmdir temp/fsdp-adapter-*; echo $?)" "the temporary folder of a run, empty, is removed"
+kill -TERM $pid
+wait $pid
+ok "$([ $? = 75 ] && [ -s long/step-*/hf/adapter_model.safetensors ] && [ -z "$(ls temp)" ]; echo $?)" "and its next save makes it again"
+
 # ---- bf16: without masters for what is frozen ----
 run -n 2 -v run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 log.metrics=plain.jsonl
 ok "$(holds log 'frozen parameter shards, BF16'; echo $?)" "2 bytes a parameter in bf16"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -135,6 +136,20 @@ static int put_all(struct ckpt_adapter_file *file, const struct train_base *base
     return FSDP_OK;
 }
 
+/* Systems remove what lies in temporary folders for long, as this one may between two saves. */
+static int make_again(const char *folder, struct fsdp_err *err)
+{
+    struct stat st;
+
+    if (mkdir(folder, S_IRWXU) == 0)
+        return FSDP_OK;
+    if (errno != EEXIST || lstat(folder, &st))
+        return fsdp_err_sys(err, errno, "%s", folder);
+    return S_ISDIR(st.st_mode) && st.st_uid == geteuid()
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EIO, "%s: another user took this folder's place", folder);
+}
+
 int train_peft_write(const struct train_peft *peft, const struct train_base *base,
                      struct fsdp_oob *oob, struct fsdp_err *err)
 {
@@ -142,6 +157,8 @@ int train_peft_write(const struct train_peft *peft, const struct train_base *bas
     int rc = FSDP_OK;
 
     if (peft->folder)
+        rc = make_again(peft->folder, err);
+    if (rc == FSDP_OK && peft->folder)
         rc = write_config(peft, base, err);
     if (rc == FSDP_OK && peft->folder)
         rc = open_tensors(&file, peft, base, err);
