@@ -171,6 +171,11 @@ static int check_whole(const struct merged *m, const struct ckpt *model,
         memcmp(w->tensor.shape, own->tensor.shape,
                sizeof *w->tensor.shape * (size_t)w->tensor.ndim))
         return refuse_weight(m, model, weight, "has another shape there", err);
+    if (part_of(m, weight, "lora_A.weight"))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "adapter %s: %s was trained whole (modules_to_save) and has an "
+                            "adapter, too, which is not supported",
+                            m->path, weight);
     if (alone && m->weight == 1)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EUNSUPPORTED,

@@ -149,6 +149,21 @@ static int check_saved(const struct model *m, const char *module, struct fsdp_er
     return FSDP_OK;
 }
 
+/* Has the module, of which files would have the whole weight, too, an adapter? */
+static bool has_adapter(const struct fsdp_module_tree *tree, const char *module)
+{
+    static const char low[] = ".lora_A" WEIGHT;
+
+    for (int p = 0; p < fsdp_param_count(tree); p++) {
+        const char *name = fsdp_param_tensor(tree, p).name;
+        const size_t nbytes = strlen(name), suffix = sizeof low - 1;
+        if (nbytes > suffix && !strcmp(name + nbytes - suffix, low) &&
+            is_end_of(name, nbytes - suffix, module))
+            return true;
+    }
+    return false;
+}
+
 int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree,
                       struct fsdp_err *err)
 {
@@ -160,6 +175,11 @@ int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree
             fits |= is_end_of(name, module_nbytes(name), module);
         }
         FSDP_TRY(check_saved(m, module, err));
+        if (has_adapter(tree, module))
+            return refuse_saved(
+                module,
+                "has an adapter (lora.targets) and is trained whole, too; name it in one of both",
+                err);
         if (!fits)
             return fsdp_err_blame(err,
                                   fsdp_err_set(err, FSDP_EINVAL,

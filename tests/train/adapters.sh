@@ -87,6 +87,7 @@ refused() { # text, options
 }
 refused "lora.targets: 'q_porj' is no linear map" lora.targets=[q_porj]
 refused "lora.modules_to_save: the model has no module 'head'" lora.modules_to_save=[head]
+refused "lora.modules_to_save: 'q_proj' has an adapter (lora.targets) and is trained whole, too" lora.modules_to_save=[q_proj]
 refused 'lora.path: nowhere: holds no adapter_config.json' lora.path=nowhere
 refused 'model.init: adapters belong to a model that is stored' model.init=random
 config() { # key, value: PEFT's folder with another value
