@@ -25,17 +25,20 @@ static size_t module_nbytes(const char *name)
 
 /* ---- adapters -------------------------------------------------------------------------------- */
 
-/* A target names a module in all layers, or (with its root) of any of them. */
-static bool is_target(const char *target, const struct stack_weight *w)
+/* A target names a module in all layers, or (with its root) of any of them. A router of experts is
+ * not among those that all-linear names. */
+static bool is_target(const struct model *m, const char *target, int weight)
 {
-    return !strcmp(target, "all-linear") ||
-           is_end_of(w->name + 1, module_nbytes(w->name + 1), target);
+    const char *name = m->weight[weight].name + 1;
+    if (!strcmp(target, "all-linear"))
+        return weight != m->place[STACK_ROUTER].weight;
+    return is_end_of(name, module_nbytes(name), target);
 }
 
-static bool is_adapted(const struct model *m, const struct stack_weight *w)
+static bool is_adapted(const struct model *m, int weight)
 {
     for (int i = 0; i < m->lora.ntargets; i++)
-        if (is_target(m->lora.targets[i], w))
+        if (is_target(m, m->lora.targets[i], weight))
             return true;
     return false;
 }
@@ -71,7 +74,7 @@ static int check_targets(const struct model *m, struct fsdp_err *err)
         const char *target = m->lora.targets[i];
         bool fits = false;
         for (int w = 0; w < m->nbase; w++)
-            fits |= m->weight[w].cols && is_target(target, &m->weight[w]);
+            fits |= m->weight[w].cols && is_target(m, target, w);
         if (!fits)
             return fsdp_err_blame(
                 err,
@@ -94,8 +97,7 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
     FSDP_TRY(check_targets(m, err));
     for (int slot = 0; slot < STACK_NSLOTS; slot++) {
         struct stack_place *place = &m->place[slot];
-        if (place->weight >= 0 && m->weight[place->weight].cols &&
-            is_adapted(m, &m->weight[place->weight]))
+        if (place->weight >= 0 && m->weight[place->weight].cols && is_adapted(m, place->weight))
             place->lora = adapter_of(m, place);
     }
     return FSDP_OK;

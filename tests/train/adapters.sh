@@ -113,5 +113,15 @@ run -n 2 run.yaml checkpoint.path=ck1 train.steps=2
 ok "$([ $? != 0 ] && holds err 'lora.modules_to_save: tensor lm_head.weight is not trained, and is trained in'; echo $?)" "and the other way round"
 run -n 1 run.yaml checkpoint.path=ck0
 ok "$([ $? != 0 ] && holds err 'was not saved by a run with adapters'; echo $?)" "refused: to resume a run without any"
+mkdir mixture
+cat >mixture/config.json <<'END'
+{"model_type": "granitemoeshared", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 12,
+ "shared_intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_local_experts": 5,
+ "num_experts_per_tok": 2}
+END
+run -n 1 run.yaml lora.r=0 model.path=mixture model.init=random train.steps=0 checkpoint.path=ck2 &&
+    "$BIN/ckpt-merge" -q ck2 -o experts/ >>log 2>>err && run -n 2 run.yaml model.path=experts checkpoint.path=ck3
+ok "$([ $? = 0 ] && "$BIN/ckpt-info" ck3 >log 2>err && holds log shared_mlp.input_linear.lora_A.weight &&
+    ! holds log router; echo $?)" "a mixture of experts: all-linear takes all but its router"
 echo "1..$n"
 exit $bad
