@@ -130,8 +130,8 @@ int generate_session_open(struct generate_session *s, const struct generate_sett
 {
     s->path = set->model;
     FSDP_TRY(ckpt_open(&s->ckpt, s->path, err));
-    if (set->adapter) {
-        FSDP_TRY(ckpt_adapters_open(&s->adapters, &set->adapter, 1, err));
+    if (set->nadapters) {
+        FSDP_TRY(ckpt_adapters_open(&s->adapters, set->adapters, set->nadapters, err));
         FSDP_TRY(ckpt_adapters_check(s->adapters, s->ckpt, err));
     }
     FSDP_TRY(create_model(s, err));

@@ -8,8 +8,12 @@
 #include "family/model.h"
 #include "sampler.h"
 
+enum { GENERATE_MAX_ADAPTERS = 16 };
+
 struct generate_settings {
-    const char *model, *adapter, *prompt, *tokens, *prompts, *output, *device;
+    const char *model, *prompt, *tokens, *prompts, *output, *device;
+    const char *adapters[GENERATE_MAX_ADAPTERS];
+    int nadapters;
     bool logits, probabilities, ignore_eos, ignore_config, greedy, sample, verbose;
     bool overwrite, resume;
     int batch;             /* sequences at once */

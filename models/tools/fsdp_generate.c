@@ -26,12 +26,23 @@ static int parse_date(void *to, const char *text, struct fsdp_err *err)
     return generate_chat_date(to, text, err);
 }
 
+static int take_adapter(void *to, const char *text, struct fsdp_err *err)
+{
+    struct generate_settings *set = to;
+    if (set->nadapters == GENERATE_MAX_ADAPTERS)
+        return fsdp_err_set(err, FSDP_EINVAL, "there may be %d adapters", GENERATE_MAX_ADAPTERS);
+    set->adapters[set->nadapters++] = text;
+    return FSDP_OK;
+}
+
 #define AT(field) offsetof(struct generate_settings, field)
 static const char *const tokenizers[] = {"auto", "bytes", NULL};
 static const struct fsdp_cli_option prompt_rows[] = {
     {"model", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(model), .help = "the weights"},
-    {"adapter", .arg = "PATH", .kind = FSDP_CLI_FILE, .offset = AT(adapter),
-     .help = "a LoRA adapter to add to them: PEFT's folder, or a checkpoint of a run with adapters"},
+    {"adapter", .arg = "PATH[=WEIGHT]", .kind = FSDP_CLI_OWN, .parse = take_adapter,
+     .is_file = true,
+     .help = "add a LoRA adapter to them, times WEIGHT: PEFT's folder, or a checkpoint of a run "
+             "with adapters; repeat it for more"},
     {"prompt", .arg = "TEXT", .kind = FSDP_CLI_TEXT, .offset = AT(prompt),
      .help = "the text to continue"},
     {"tokens", .arg = "LIST", .kind = FSDP_CLI_TEXT, .offset = AT(tokens),
