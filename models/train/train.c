@@ -252,11 +252,39 @@ static int load_pretrained(struct train *t, int kinds, struct fsdp_err *err)
     return load_weights(t, folder, kinds, err);
 }
 
+static bool has_param(const struct fsdp_module_tree *tree, const char *name)
+{
+    for (int i = 0; i < fsdp_param_count(tree); i++)
+        if (!strcmp(fsdp_param_tensor(tree, i).name, name))
+            return true;
+    return false;
+}
+
+/* Adapters that the run would leave out are no start. */
+static int check_adapters(const struct train *t, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    const size_t nbytes = strlen(CKPT_ADAPTER_PREFIX);
+
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
+        const char *name = ckpt_tensor_at(ckpt, i)->tensor.name;
+        if (!strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) && has_param(t->parts.tree, name + nbytes))
+            continue;
+        return fsdp_err_set(err, FSDP_EMISMATCH,
+                            "lora.path: %s: tensor '%s' belongs to no adapter that this model has "
+                            "here: it is an adapter of another model, or of a part that cannot "
+                            "have one",
+                            ckpt_path(ckpt), name);
+    }
+    return FSDP_OK;
+}
+
 /* New adapters, or those of lora.path, on the model as it is stored. */
 static int start_adapters(struct train *t, struct fsdp_err *err)
 {
     struct ckpt_adapter *start = t->parts.adapter.start;
 
+    if (start)
+        FSDP_TRY(check_adapters(t, ckpt_adapter_ckpt(start), err));
     FSDP_TRY(fsdp_init_params(t->parts.fsdp, err));
     FSDP_TRY(load_pretrained(t, TRAIN_BASE | (start ? 0 : TRAIN_WHOLE), err));
     if (!start)
