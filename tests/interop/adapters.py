@@ -84,7 +84,7 @@ def trained(model):
 
 def check_gradients(kind, family, folder):
     model = adapted(family, f"{family}.{kind}.start")
-    families.loss_of(model, families.rows()).backward()
+    families.losses_of(model, families.rows())[0].backward()
     before = load_file(f"{family}.{kind}.start/adapter_model.safetensors")
     after = load_file(f"{folder}/adapter_model.safetensors")
     want = trained(model)
@@ -105,7 +105,7 @@ def train(kind, family):
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = families.loss_of(model, families.rows())
+        loss = families.losses_of(model, families.rows())[0]
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
