@@ -460,7 +460,7 @@ static void run_experts(void)
     }
     test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, false, false});
     test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, true, true});
-    test_order(700, 3, 2);
+    order_free(test_order(700, 3, 2));
     test_load(3, 7, 2, 67);
     test_load(1, 300, 3, 5);
     ref_state = state;
