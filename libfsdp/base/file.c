@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,4 +130,21 @@ int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err)
     int why = errno;
     close(fd);
     return fsdp_err_sys(err, why, "cannot open '%s'", path);
+}
+
+int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err)
+{
+    const char *temp = getenv("TMPDIR");
+    char *path = fsdp_sprintf(err, "%s/%s-XXXXXX", temp && *temp ? temp : "/tmp", name);
+
+    *out = NULL;
+    if (!path)
+        return FSDP_ENOMEM;
+    if (!mkdtemp(path)) {
+        const int rc = fsdp_err_sys(err, errno, "%s (TMPDIR)", path);
+        fsdp_free(path);
+        return rc;
+    }
+    *out = path;
+    return FSDP_OK;
 }

@@ -88,12 +88,10 @@ int data_index_fetch(struct tokens **out, const char *address, uint64_t nbytes,
 {
     static const char *const ends[3] = {"", ".index", ".learned"};
     char *copies[3] = {NULL}, *addresses[3] = {NULL};
-    char *folder = fsdp_sprintf(err, "%s/fsdp-index-XXXXXX", data_temporary_folder());
-    int rc = folder ? FSDP_OK : FSDP_ENOMEM;
+    char *folder;
+    int rc = fsdp_folder_temporary(&folder, "fsdp-index", err);
 
     *out = NULL;
-    if (rc == FSDP_OK && !mkdtemp(folder))
-        rc = fsdp_err_sys(err, errno, "%s (TMPDIR)", folder);
     for (int i = 0; rc == FSDP_OK && i < 3; i++) {
         copies[i] = fsdp_sprintf(err, "%s/tokens%s", folder, ends[i]);
         addresses[i] = fsdp_sprintf(err, "%s%s", address, ends[i]);

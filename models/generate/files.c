@@ -59,20 +59,7 @@ static int place_of(char **out, const struct generate_session *s, const char *na
 
 static int make_folder(struct generate_session *s, struct fsdp_err *err)
 {
-    const char *temp = getenv("TMPDIR");
-
-    if (s->fetched)
-        return FSDP_OK;
-    char *path = fsdp_sprintf(err, "%s/fsdp-generate-XXXXXX", temp && *temp ? temp : "/tmp");
-    if (!path)
-        return FSDP_ENOMEM;
-    if (!mkdtemp(path)) {
-        const int rc = fsdp_err_sys(err, errno, "%s", path);
-        fsdp_free(path);
-        return rc;
-    }
-    s->fetched = path;
-    return FSDP_OK;
+    return s->fetched ? FSDP_OK : fsdp_folder_temporary(&s->fetched, "fsdp-generate", err);
 }
 
 static int write_file(const char *path, const char *data, size_t nbytes, struct fsdp_err *err)

@@ -479,6 +479,9 @@ int fsdp_file_read(char **out, size_t *nbytes, const char *path, size_t max_nbyt
                    struct fsdp_err *err);
 /* The same for reading, as a stream, which the caller closes with fclose. */
 int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err);
+/* Makes a new folder of this process's own, in $TMPDIR or /tmp, whose name begins with `name`. *out:
+ * its path, freed with fsdp_free. Errors: those of fsdp_err_sys. */
+int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err);
 
 /* Seconds on CLOCK_MONOTONIC. */
 double fsdp_time_now(void);

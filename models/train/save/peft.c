@@ -174,21 +174,11 @@ int train_peft_write(const struct train_peft *peft, const struct train_base *bas
 int train_peft_open(struct train_peft *peft, const struct train_base *base, bool lead,
                     struct fsdp_err *err)
 {
-    const char *temp = getenv("TMPDIR");
-
     if (!lead || !train_base_is_on(base))
         return FSDP_OK;
-    char *path = fsdp_sprintf(err, "%s/fsdp-adapter-XXXXXX", temp && *temp ? temp : "/tmp");
-    if (!path)
-        return FSDP_ENOMEM;
-    if (!mkdtemp(path)) {
-        const int rc = fsdp_err_sys(err, errno, "%s", path);
-        fsdp_free(path);
-        return rc;
-    }
-    peft->folder = path;
-    peft->config = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_CONFIG, path);
-    peft->tensors = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_TENSORS, path);
+    FSDP_TRY(fsdp_folder_temporary(&peft->folder, "fsdp-adapter", err));
+    peft->config = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_CONFIG, peft->folder);
+    peft->tensors = fsdp_sprintf(err, "%s/" CKPT_ADAPTER_TENSORS, peft->folder);
     return peft->config && peft->tensors ? FSDP_OK : FSDP_ENOMEM;
 }
 
