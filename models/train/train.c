@@ -270,9 +270,8 @@ static int check_adapters(const struct train *t, const struct ckpt *ckpt, struct
         if (!strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) && has_param(t->parts.tree, name + nbytes))
             continue;
         return fsdp_err_set(err, FSDP_EMISMATCH,
-                            "lora.path: %s: tensor '%s' belongs to no adapter that this model has "
-                            "here: it is an adapter of another model, or of a part that cannot "
-                            "have one",
+                            "lora.path: %s: this model has no parameter for tensor '%s': it is an "
+                            "adapter of another model, or of a module that cannot have one here",
                             ckpt_path(ckpt), name);
     }
     return FSDP_OK;

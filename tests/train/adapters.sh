@@ -109,7 +109,7 @@ mkdir short
 sed 's/\("num_hidden_layers": \)[0-9]*/\11/' model/config.json >short/config.json
 run -n 1 run.yaml lora.r=0 model.path=short model.init=random train.steps=0 checkpoint.path=ck4 &&
     "$BIN/ckpt-merge" -q ck4 -o one/ >>log 2>>err
-refused 'belongs to no adapter that this model has here' model.path=one lora.path=ck lora.r=4
+refused 'this model has no parameter for tensor' model.path=one lora.path=ck lora.r=4
 run -n 1 run.yaml lora.r=0
 ok "$([ $? != 0 ] && holds err 'holds adapters and not the model'; echo $?)" "refused: to resume without adapters"
 refused 'lora.alpha: the adapters of ck/step-00000006 were trained times 2, and are times 4 now' checkpoint.path=ck train.steps=7 lora.alpha=16

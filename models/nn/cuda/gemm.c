@@ -68,7 +68,7 @@ size_t gemm_work_nelem(const struct nn_product *g)
  * case. From LARGE on, the last few columns are a product of their own. */
 enum { PIECE = 8, LARGE = 4096 };
 
-static bool is_odd(int n, int ld)
+static bool is_ragged(int n, int ld)
 {
     return n >= LARGE && n % PIECE && ld % PIECE == 0;
 }
@@ -133,11 +133,11 @@ static int one_type(struct fsdp_lane *lane, const struct nn_product *g, struct f
 {
     if (g->a.dtype == FSDP_F32)
         return gemm_lt(lane, g, err);
-    if (g->a.transposed && is_odd(g->m, g->a.ld))
+    if (g->a.transposed && is_ragged(g->m, g->a.ld))
         return cut_m(lane, g, err);
-    if (is_odd(g->n, g->ldc))
+    if (is_ragged(g->n, g->ldc))
         return cut_n(lane, g, err);
-    if (g->beta == 0.0f && !g->a.transposed && is_odd(g->k, g->a.ld))
+    if (g->beta == 0.0f && !g->a.transposed && is_ragged(g->k, g->a.ld))
         return cut_k(lane, g, err);
     return gemm_lt(lane, g, err);
 }
