@@ -40,7 +40,9 @@ ok "$([ $? != 0 ] && holds err 'model.layers.2.mlp.up_proj.weight differs'; echo
 run -n 3 run.yaml lora.r=0
 ok "$([ $? != 0 ] && holds err 'holds adapters and not the model'; echo $?)" "a run without adapters is refused"
 run -n 3 run.yaml lora.r=4
-ok "$([ $? != 0 ] && holds err lora_A; echo $?)" "another rank is refused by name"
+ok "$([ $? != 0 ] && holds err 'were trained times 2, and are times 4 now'; echo $?)" "another scale is refused by name"
+run -n 3 run.yaml lora.r=4 lora.alpha=8
+ok "$([ $? != 0 ] && holds err lora_A; echo $?)" "and another rank"
 mv model moved
 run -n 3 run.yaml model.path=moved data.path=moved/chats.jsonl
 ok $? "three ranks continue, and the model may have moved"
