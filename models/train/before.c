@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What fsdp-launch asks before any rank starts. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launch.h"
+
+#include "train.h"
+#include "train/report/metrics_table.h"
+#include "train/setup/setup.h"
+
+static int print_error(const struct fsdp_err *err)
+{
+    fprintf(stderr, "fsdp-launch: %s\n", err->text);
+    return LAUNCH_USAGE;
+}
+
+int train_check(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = train_stores_check(settings, &err);
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+bool train_setting(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
+                   char *const *overrides)
+{
+    struct config *settings = NULL;
+    const bool loaded = config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK;
+
+    out[0] = '\0';
+    if (loaded)
+        config_word(out, nbytes, settings, key);
+    fsdp_free(settings);
+    return loaded && out[0];
+}
+
+bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
+{
+    char word[16] = "";
+
+    return train_setting(word, sizeof word, "fsdp.backend", config, noverrides, overrides) &&
+           strcmp(word, "mpi") == 0;
+}
+
+static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
+{
+    struct config_batch batch;
+    char where[400];
+
+    config_divide(&batch, c, nranks);
+    config_where(where, sizeof where, c, "train.global_batch_size");
+    if (batch.rows < nranks)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: a step has %" PRId64 " rows for %d ranks, so %" PRId64
+                            " ranks would have none. Type train.global_batch_size=%d or a multiple "
+                            "of it, or ask for fewer ranks",
+                            where, batch.rows, nranks, nranks - batch.rows, nranks);
+    const double waste = config_batch_waste(&batch);
+    if (waste <= 0)
+        return FSDP_OK;
+    const struct config_batch better = config_batch_better(&batch, c, 0);
+    fprintf(stderr,
+            "fsdp-launch: warning: %s: %" PRId64 " rows on %d ranks waste %.1f %% of the "
+            "computation on padding; train.global_batch_size=%" PRId64 " wastes nothing\n",
+            where, batch.rows, nranks, 100 * waste, better.rows);
+    return FSDP_OK;
+}
+
+int train_check_ranks(const char *config, int noverrides, char *const *overrides, int nranks)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = check_batch(settings, nranks, &err);
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+const struct fsdp_tunable *train_keys(int *nkeys)
+{
+    return config_keys(nkeys);
+}
+
+int train_begin_mpi(struct fsdp_err *err)
+{
+    return fsdp_comm_begin_mpi(err);
+}
+
+int train_print_config(const char *config, int noverrides, char *const *overrides)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct config *settings = NULL;
+    int rc = config_load_unchecked(&settings, config, noverrides, overrides, &err);
+
+    if (rc == FSDP_OK)
+        rc = config_print(settings, true, stdout, &err);
+    if (rc == FSDP_OK)
+        train_gpu_print(stdout);
+    if (rc == FSDP_OK && fflush(stdout) != 0)
+        rc = fsdp_err_sys(&err, errno, "standard output");
+    fsdp_free(settings);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+}
+
+int train_print_metrics(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    metrics_print_table(stdout);
+    return fflush(stdout) == 0 && !ferror(stdout)
+               ? LAUNCH_DONE
+               : print_error((fsdp_err_sys(&err, errno, "standard output"), &err));
+}
