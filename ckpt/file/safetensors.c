@@ -516,11 +516,9 @@ static int refuse_torch_file(const unsigned char first[8], const char *path, str
         return BAD("'%s' is a part of a checkpoint of torch.distributed.checkpoint: name its "
                    "folder",
                    path);
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                        "'%s' was written by torch.save, which is not read; this makes a folder "
-                        "that is: python -m torch.distributed.checkpoint.format_utils "
-                        "torch_to_dcp '%s' FOLDER",
-                        path, path);
+    return BAD("'%s' begins as a file of torch.save does, and is none that can be read: it is "
+               "damaged, or has the name of another format",
+               path);
 }
 
 int ckpt_st_read(struct ckpt_st_header *out, struct ckpt_store_stat *seen,

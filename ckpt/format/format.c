@@ -3,8 +3,8 @@
 #include "source/format_ops.h"
 
 /* In the order in which they are asked. */
-static const struct ckpt_format_ops *const formats[] = {&ckpt_native_ops, &ckpt_dcp_ops,
-                                                        &ckpt_hf_ops};
+static const struct ckpt_format_ops *const formats[] = {
+    &ckpt_native_ops, &ckpt_dcp_ops, &ckpt_torch_ops, &ckpt_hf_ops, &ckpt_deepspeed_ops};
 enum { NFORMATS = sizeof formats / sizeof formats[0] };
 
 static const struct ckpt_format_ops *added[CKPT_MAX_FORMATS_ADDED];
@@ -37,7 +37,8 @@ static int refuse_unknown(const struct ckpt *ckpt, struct fsdp_err *err)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND,
                           "'%s' is no checkpoint: it has no " CKPT_MANIFEST_NAME
                           " (a save that never finished has none), no .metadata of torch, no "
-                          "*.safetensors and no finished step-*",
+                          "*.safetensors, no pytorch_model*.bin, no *_optim_states.pt of DeepSpeed "
+                          "and no finished step-*",
                           ckpt->path);
     return rc;
 }

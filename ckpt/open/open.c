@@ -71,6 +71,11 @@ enum ckpt_format ckpt_format(const struct ckpt *ckpt)
     return ckpt->format->id;
 }
 
+bool ckpt_has_archives(const struct ckpt *ckpt)
+{
+    return ckpt->format->check_piece != NULL;
+}
+
 int64_t ckpt_step(const struct ckpt *ckpt)
 {
     return ckpt->m.step;
@@ -110,33 +115,6 @@ int ckpt_naliases(const struct ckpt *ckpt)
 struct ckpt_alias ckpt_alias_at(const struct ckpt *ckpt, int i)
 {
     return ckpt->m.aliases[i];
-}
-
-int ckpt_alias_add(struct ckpt *ckpt, const char *name, const char *stored, struct fsdp_err *err)
-{
-    struct ckpt_manifest *m = &ckpt->m;
-    const size_t count = (size_t)m->naliases;
-    struct ckpt_alias *grown = fsdp_alloc(count + 1, sizeof *grown, "aliases", err);
-    struct ckpt_alias mine = {fsdp_strdup(name, err), fsdp_strdup(stored, err)};
-    size_t at = 0;
-
-    if (!grown || !mine.name || !mine.target) {
-        fsdp_free((char *)(uintptr_t)mine.name);
-        fsdp_free((char *)(uintptr_t)mine.target);
-        fsdp_free(grown);
-        return FSDP_ENOMEM;
-    }
-    while (at < count && strcmp(m->aliases[at].name, name) < 0)
-        at++;
-    if (count) {
-        memcpy(grown, m->aliases, at * sizeof *grown);
-        memcpy(&grown[at + 1], &m->aliases[at], (count - at) * sizeof *grown);
-    }
-    grown[at] = mine;
-    fsdp_free(m->aliases);
-    m->aliases = grown;
-    m->naliases++;
-    return FSDP_OK;
 }
 
 int ckpt_nfiles(const struct ckpt *ckpt)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "ckpt/adapter.h"
-#include "format/dcp/blob.h"
 #include "util/convert.h"
 #include "util/crc.h"
 #include "writer.h"

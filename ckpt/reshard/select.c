@@ -119,6 +119,13 @@ static bool in_one_container(const struct ckpt *ckpt)
     return first != NULL;
 }
 
+/* state.P.exp_avg in a container; or what an optimizer without one counts, state.P.step. */
+static bool is_of_optim(const struct ckpt_tensor *t)
+{
+    const char *own = ckpt_own_name(t), *dot = strrchr(own, '.');
+    return strncmp(own, "state.", 6) == 0 && (container_nbytes(t) || strcmp(dot, ".step") == 0);
+}
+
 /* What a merge leaves out for not being a weight. */
 static void note_others(const struct ckpt_job *job)
 {
@@ -128,8 +135,7 @@ static void note_others(const struct ckpt_job *job)
     int count = 0;
     for (int i = 0; i < layout->ntensors; i++) {
         const struct ckpt_tensor *t = &layout->tensors[i];
-        bool of_optim = strncmp(ckpt_own_name(t), "state.", 6) == 0 && container_nbytes(t);
-        if (t->role != CKPT_ROLE_OTHER || of_optim || job->args->all ||
+        if (t->role != CKPT_ROLE_OTHER || is_of_optim(t) || job->args->all ||
             !ckpt_select_matches(&job->args->select, t->tensor.name))
             continue;
         count++;

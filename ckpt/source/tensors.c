@@ -101,3 +101,30 @@ int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
         bsearch(name, ckpt->m.aliases, (size_t)ckpt->m.naliases, sizeof *alias, compare_alias);
     return alias ? ckpt_layout_find(&ckpt->m.layout, alias->target) : -1;
 }
+
+int ckpt_alias_add(struct ckpt *ckpt, const char *name, const char *stored, struct fsdp_err *err)
+{
+    struct ckpt_manifest *m = &ckpt->m;
+    const size_t count = (size_t)m->naliases;
+    struct ckpt_alias *grown = fsdp_alloc(count + 1, sizeof *grown, "aliases", err);
+    struct ckpt_alias mine = {fsdp_strdup(name, err), fsdp_strdup(stored, err)};
+    size_t at = 0;
+
+    if (!grown || !mine.name || !mine.target) {
+        fsdp_free((char *)(uintptr_t)mine.name);
+        fsdp_free((char *)(uintptr_t)mine.target);
+        fsdp_free(grown);
+        return FSDP_ENOMEM;
+    }
+    while (at < count && strcmp(m->aliases[at].name, name) < 0)
+        at++;
+    if (count) {
+        memcpy(grown, m->aliases, at * sizeof *grown);
+        memcpy(&grown[at + 1], &m->aliases[at], (count - at) * sizeof *grown);
+    }
+    grown[at] = mine;
+    fsdp_free(m->aliases);
+    m->aliases = grown;
+    m->naliases++;
+    return FSDP_OK;
+}

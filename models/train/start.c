@@ -159,7 +159,7 @@ static int restore_state(struct train_start *s, struct ckpt *ckpt, int64_t step,
     const char *path = ckpt_path(ckpt);
     bool restart = s->parts->config->checkpoint.data_position == CONFIG_DATA_RESTART;
 
-    if (ckpt_format(ckpt) == CKPT_DCP || train_state_is_foreign(ckpt_state_json(ckpt)))
+    if (ckpt_format(ckpt) != CKPT_NATIVE || train_state_is_foreign(ckpt_state_json(ckpt)))
         FSDP_TRY(train_state_adopt(&saved, &s->loop->state, step, restart, path, err));
     else
         FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
@@ -318,7 +318,7 @@ static int begins_at(struct train_state *at, const struct train_start *s, struct
     *at = s->loop->state;
     if (s->resumed[0] && !restart)
         rc = ckpt_open(&ckpt, s->resumed, err);
-    if (rc == FSDP_OK && ckpt && ckpt_format(ckpt) != CKPT_DCP &&
+    if (rc == FSDP_OK && ckpt && ckpt_format(ckpt) == CKPT_NATIVE &&
         !train_state_is_foreign(ckpt_state_json(ckpt)))
         rc = train_state_read(at, ckpt_state_json(ckpt), ckpt_path(ckpt), err);
     ckpt_close(ckpt);

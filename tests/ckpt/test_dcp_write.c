@@ -14,7 +14,7 @@
 #include "../../ckpt/util/crc.h"
 #include "../../ckpt/format/dcp/dcp_write.h"
 #include "../../ckpt/store/store.h"
-#include "../../ckpt/format/dcp/zip.h"
+#include "../../ckpt/format/archive/zip.h"
 #include "tap.h"
 
 struct bytes {

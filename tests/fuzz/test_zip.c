@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An archive of torch.save: its directory, the place of every file in it. */
-#include "../../ckpt/format/dcp/zip.h"
+#include "../../ckpt/format/archive/zip.h"
 #include "fuzz.h"
 
 struct input {

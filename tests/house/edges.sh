@@ -51,10 +51,13 @@ ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckp
 ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
 ckpt/format            ckpt/source ckpt/store
-ckpt/format/dcp        ckpt.h ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/format/archive    ckpt/format/pickle ckpt/layout ckpt/source ckpt/util fsdp/base.h
+ckpt/format/dcp        ckpt.h ckpt/format/archive ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/format/deepspeed  ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/native     ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/pickle     ckpt/util fsdp/base.h
+ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util

@@ -10,13 +10,10 @@
 
 #define CKPT_DCP_METADATA_NAME ".metadata"
 
-/* Members of ckpt_dcp_ops. extent.c: the order of a storage, its checksum, negated values.
- * nearby.c: folders of checkpoints of torch's, and what torch.save wrote. */
+/* Members of ckpt_dcp_ops. nearby.c: folders of checkpoints of torch's. */
 int ckpt_dcp_recognize(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
                        struct fsdp_err *err);
 int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err);
-int ckpt_dcp_extent_read(const struct ckpt_scatter *s, const struct ckpt_extent *extent,
-                         const struct ckpt_block *block, const struct fsdp_tensor *tensor);
 
 /* A Python value as JSON, a new reference; NULL where JSON cannot hold it, with *why (static). */
 json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why);

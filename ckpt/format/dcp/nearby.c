@@ -66,9 +66,8 @@ int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, st
                           ckpt->path, ckpt->path, near.torch_folder);
     else if (rc == FSDP_OK && near.torch_file)
         rc = fsdp_err_set(err, FSDP_ENOTFOUND,
-                          "'%s' is no checkpoint: '%s' looks like torch.save's, which is not "
-                          "read; this makes a folder that is: python -m "
-                          "torch.distributed.checkpoint.format_utils torch_to_dcp '%s/%s' FOLDER",
+                          "'%s' is no checkpoint; if '%s' is what torch.save wrote, name the file "
+                          "itself: '%s/%s'",
                           ckpt->path, near.torch_file, ckpt->path, near.torch_file);
     fsdp_free(near.torch_folder);
     fsdp_free(near.torch_file);

@@ -723,7 +723,7 @@ const struct ckpt_format_ops ckpt_dcp_ops = {
     .explain = ckpt_dcp_explain,
     .open = open_dcp,
     .close = ckpt_blobs_destroy,
-    .read_extent = ckpt_dcp_extent_read,
+    .read_extent = ckpt_blob_extent_read,
     .check_piece = ckpt_blob_check,
     .check_rest = ckpt_blobs_finish,
 };

@@ -131,8 +131,10 @@ int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct f
     static const char accelerate[] = "pytorch_model_fsdp";
     const char *base = ckpt_path_base(ckpt->folder);
     bool taken = false;
-    if (ckpt->format->id == CKPT_DCP && !has_config(names) &&
-        !strncmp(base, accelerate, sizeof accelerate - 1))
+    const bool below =
+        ckpt->format->id == CKPT_DEEPSPEED ||
+        (ckpt->format->id == CKPT_DCP && !strncmp(base, accelerate, sizeof accelerate - 1));
+    if (below && !has_config(names))
         FSDP_TRY(parent_extras_add(&taken, ckpt, err));
     return taken ? FSDP_OK : extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
 }

@@ -10,135 +10,11 @@
 
 #include "extras.h"
 #include "hf_names.h"
+#include "index.h"
 #include "source/source.h"
 #include "layout/tensor_name.h"
 #include "util/text.h"
 #include "source/format_ops.h"
-
-/* "model-00001-of-00003.safetensors": all three must be there. */
-static int refuse_incomplete(const struct ckpt_names *files, const char *folder,
-                             struct fsdp_err *err)
-{
-    int most = 0, seen = 0;
-    for (int i = 0; i < files->nnames; i++) {
-        int part, of, end = 0;
-        if (sscanf(files->names[i], "model-%5d-of-%5d.safetensors%n", &part, &of, &end) == 2 &&
-            end && (!files->names[i][end] || ckpt_codec_is_name(files->names[i]))) {
-            if (most && of != most)
-                return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s' belongs to another set than '%s'",
-                                    folder, files->names[i], files->names[i - 1]);
-            most = of;
-            if (part != ++seen)
-                return fsdp_err_set(err, FSDP_ENOTFOUND,
-                                    "'%s/model-%05d-of-%05d.safetensors' is missing", folder, seen,
-                                    of);
-        }
-    }
-    if (seen != most)
-        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/model-%05d-of-%05d.safetensors' is missing",
-                            folder, seen + 1, most);
-    return FSDP_OK;
-}
-
-static int index_read(json_t **out, struct ckpt *ckpt, struct fsdp_err *err)
-{
-    char *path = ckpt_path_join(ckpt->folder, CKPT_HF_INDEX_NAME, err), *data = NULL;
-    json_t *root = NULL;
-    size_t nbytes;
-    int rc = FSDP_ENOMEM;
-    if (!path)
-        return rc;
-    rc = ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_INDEX_NBYTES, err);
-    if (rc == FSDP_OK)
-        rc = ckpt_json_parse(&root, data, nbytes, path, err);
-    json_t *map = json_object_get(root, "weight_map");
-    if (rc == FSDP_OK && !json_is_object(map))
-        rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s' has no weight_map", path);
-    const char *name;
-    json_t *file;
-    if (rc == FSDP_OK) {
-        json_object_foreach(map, name, file)
-        {
-            const char *text = json_string_value(file);
-            if (!text || !*text || strchr(text, '/') || text[0] == '.') {
-                rc = fsdp_err_set(err, FSDP_ECORRUPT,
-                                  "'%s': tensor '%.200s' is not mapped to a plain file name", path,
-                                  name);
-                break;
-            }
-        }
-    }
-    if (rc == FSDP_OK)
-        *out = json_incref(map);
-    json_decref(root);
-    fsdp_free(data);
-    fsdp_free(path);
-    return rc;
-}
-
-static bool names_have(const struct ckpt_names *names, const char *name)
-{
-    for (int i = 0; i < names->nnames; i++)
-        if (!strcmp(names->names[i], name))
-            return true;
-    return false;
-}
-
-/* Which files of the folder are weights of it, and why the others are not. */
-struct belonging {
-    bool (*takes)(const void *ctx, const char *name);
-    const void *ctx;
-    const char *why_not;
-};
-
-/* Others are a second set of weights: *files loses them. */
-static void files_keep(struct ckpt_names *files, const struct belonging *belonging,
-                       const struct ckpt *ckpt)
-{
-    int nkept = 0;
-    for (int i = 0; i < files->nnames; i++) {
-        char *name = files->names[i];
-        if (belonging->takes(belonging->ctx, name)) {
-            files->names[nkept++] = name;
-        } else {
-            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: %s", ckpt->path, name,
-                     belonging->why_not);
-            fsdp_free(name);
-        }
-    }
-    files->nnames = nkept;
-}
-
-static bool is_listed(const void *used, const char *name)
-{
-    return json_object_get(used, name) != NULL;
-}
-
-/* The index's files must be here. It says what belongs to the folder. */
-static int index_match_files(const json_t *map, const struct ckpt *ckpt, struct ckpt_names *files,
-                             struct fsdp_err *err)
-{
-    json_t *used = json_object();
-    const char *name;
-    json_t *file;
-    int rc = used ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "index: out of memory");
-
-    json_object_foreach((json_t *)(uintptr_t)map, name, file)
-    {
-        const char *text = json_string_value(file);
-        if (rc == FSDP_OK && !json_object_get(used, text)) {
-            if (!names_have(files, text))
-                rc = fsdp_err_set(err, FSDP_ENOTFOUND, "'%s/%s' is missing: the index lists it",
-                                  ckpt->path, text);
-            json_object_set_new(used, text, json_true());
-        }
-    }
-    const struct belonging listed = {is_listed, used, "the index does not list it"};
-    if (rc == FSDP_OK)
-        files_keep(files, &listed, ckpt);
-    json_decref(used);
-    return rc;
-}
 
 static bool is_model_file(const char *name)
 {
@@ -155,42 +31,24 @@ static bool is_first_set(const void *ctx, const char *name)
 /* Without an index, these names are known to be another set where the model's are here. */
 static void second_set_drop(struct ckpt_names *files, const struct ckpt *ckpt)
 {
-    static const struct belonging first = {is_first_set, NULL,
-                                           "it is another set of weights than model*.safetensors"};
+    static const struct ckpt_hf_belonging first = {
+        is_first_set, NULL, "it is another set of weights than model*.safetensors"};
     for (int i = 0; i < files->nnames; i++)
         if (is_model_file(files->names[i])) {
-            files_keep(files, &first, ckpt);
+            ckpt_hf_files_keep(files, &first, ckpt);
             return;
         }
 }
 
 /* The index's tensors must be where it says, and no others. */
-static int index_match_tensors(json_t *map, const struct ckpt *ckpt,
-                               const struct ckpt_st_header *headers, struct fsdp_err *err)
+static int index_match(struct ckpt_hf_index *index, const struct ckpt *ckpt,
+                       const struct ckpt_st_header *headers, struct fsdp_err *err)
 {
-    size_t found = 0;
-    for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
-        for (int k = 0; k < headers[i].nentries; k++) {
-            const char *file = json_string_value(json_object_get(map, headers[i].entries[k].name));
-            if (!file || strcmp(file, ckpt->m.layout.files[i].path))
-                return fsdp_err_set(
-                    err, FSDP_ECORRUPT,
-                    "'%s/%s' holds tensor '%s', which the index does not place there", ckpt->path,
-                    ckpt->m.layout.files[i].path, headers[i].entries[k].name);
-            found++;
-        }
-    }
-    if (found == json_object_size(map))
-        return FSDP_OK;
     for (int i = 0; i < ckpt->m.layout.nfiles; i++)
         for (int k = 0; k < headers[i].nentries; k++)
-            json_object_del(map, headers[i].entries[k].name);
-    void *lacking = json_object_iter(map); /* NULL if two files hold one tensor: refused later */
-    if (!lacking)
-        return FSDP_OK;
-    return fsdp_err_set(
-        err, FSDP_ECORRUPT, "tensor '%s': the index places it in '%s', which lacks it",
-        json_object_iter_key(lacking), json_string_value(json_object_iter_value(lacking)));
+            FSDP_TRY(ckpt_hf_index_meet(index, headers[i].entries[k].name,
+                                        ckpt->m.layout.files[i].path, err));
+    return ckpt_hf_index_done(index, err);
 }
 
 struct part {
@@ -370,7 +228,7 @@ static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header
             ckpt->path, nsharded);
 }
 
-static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
+static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_hf_index *index,
                       struct fsdp_err *err)
 {
     struct ckpt_names all;
@@ -379,13 +237,11 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, json_t **map,
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
         if (ckpt_hf_is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
-    if (rc == FSDP_OK && names_have(&all, CKPT_HF_INDEX_NAME)) {
-        rc = index_read(map, ckpt, err);
-        if (rc == FSDP_OK)
-            rc = index_match_files(*map, ckpt, files, err);
+    if (rc == FSDP_OK && ckpt_hf_names_have(&all, CKPT_HF_INDEX_NAME)) {
+        rc = ckpt_hf_index_open(index, ckpt, CKPT_HF_INDEX_NAME, files, err);
     } else if (rc == FSDP_OK) {
         second_set_drop(files, ckpt);
-        rc = refuse_incomplete(files, ckpt->path, err);
+        rc = ckpt_hf_refuse_incomplete(files, ckpt->path, "model", ".safetensors", err);
     }
     ckpt_names_free(&all);
     return rc;
@@ -396,7 +252,7 @@ static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
     struct ckpt_layout *layout = &ckpt->m.layout;
     struct ckpt_names files = {0};
     struct ckpt_st_header *headers = NULL;
-    json_t *map = NULL;
+    struct ckpt_hf_index index = {0};
     int rc, nread = 0;
 
     ckpt->m.step = -1;
@@ -404,7 +260,7 @@ static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
     if (strcmp(ckpt->folder, ckpt->path))
         rc = ckpt_names_add(&files, ckpt_path_base(ckpt->path), err);
     else
-        rc = files_find(ckpt, &files, &map, err);
+        rc = files_find(ckpt, &files, &index, err);
     for (int i = 0; rc == FSDP_OK && i < files.nnames; i++) {
         struct ckpt_store_stat st;
         char *path = ckpt_path_join(ckpt->folder, files.names[i], err);
@@ -421,8 +277,8 @@ static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
         goto out;
     FSDP_TRY_GOTO(ckpt_headers_read(headers, ckpt, err), out);
     nread = layout->nfiles;
-    if (map)
-        FSDP_TRY_GOTO(index_match_tensors(map, ckpt, headers, err), out);
+    if (index.map)
+        FSDP_TRY_GOTO(index_match(&index, ckpt, headers, err), out);
     FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
     warn_of_guesses(ckpt, headers);
     rc = scalars_mend(ckpt, err);
@@ -430,7 +286,7 @@ out:
     for (int i = 0; i < nread; i++)
         ckpt_st_header_free(&headers[i]);
     fsdp_free(headers);
-    json_decref(map);
+    ckpt_hf_index_close(&index);
     ckpt_names_free(&files);
     return rc;
 }

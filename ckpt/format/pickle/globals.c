@@ -69,6 +69,10 @@ static const struct ckpt_pk_global globals[] = {
     {"torch._utils", "_rebuild_tensor_v2", CKPT_PK_TENSOR_V2, NONE},
     {"torch._utils", "_rebuild_tensor_v3", CKPT_PK_TENSOR_V3, NONE},
     {"torch._utils", "_rebuild_parameter", CKPT_PK_PARAMETER, NONE},
+    {"torch._tensor", "_rebuild_from_type_v2", CKPT_PK_FROM_TYPE, NONE},
+    {"torch", "Tensor", CKPT_PK_OTHER, NONE},
+    {"torch.nn.parameter", "Parameter", CKPT_PK_OTHER, NONE},
+    {"torch.nn.parameter", "Buffer", CKPT_PK_OTHER, NONE},
 
     {"collections", "OrderedDict", CKPT_PK_DICT, NONE},
     {"collections", "defaultdict", CKPT_PK_DICT, NONE},
@@ -89,6 +93,12 @@ static const struct ckpt_pk_global globals[] = {
     {"_codecs", "encode", CKPT_PK_ENCODE, NONE},
     {"_io", "BytesIO", CKPT_PK_BYTESIO, NONE},
     {"io", "BytesIO", CKPT_PK_BYTESIO, NONE},
+
+    /* DeepSpeed's settings, next to its tensors. */
+    {"deepspeed.runtime.fp16.loss_scaler", "LossScaler", CKPT_PK_OTHER, NONE},
+    {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", CKPT_PK_OTHER, NONE},
+    {"deepspeed.runtime.zero.config", "ZeroStageEnum", CKPT_PK_OTHER, NONE},
+    {"deepspeed.utils.tensor_fragment", "fragment_address", CKPT_PK_OTHER, NONE},
 
     {"pathlib", "PosixPath", CKPT_PK_PATH, NONE},
     {"pathlib", "PurePosixPath", CKPT_PK_PATH, NONE},

@@ -339,6 +339,7 @@ static int run_machine(struct machine *m)
     if (m->nstack != 1 || m->nmarks)
         return machine_bad(m, "it does not end with one value");
     m->out->root = m->stack[0];
+    m->out->nbytes = m->pos;
     return FSDP_OK;
 }
 

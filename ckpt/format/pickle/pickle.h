@@ -38,6 +38,7 @@ enum ckpt_pk_role {
     CKPT_PK_TENSOR_V2, /* torch._utils._rebuild_tensor_v2 */
     CKPT_PK_TENSOR_V3,
     CKPT_PK_PARAMETER,
+    CKPT_PK_FROM_TYPE, /* _rebuild_from_type_v2(function, type, arguments, state) */
     CKPT_PK_DICT,   /* OrderedDict, defaultdict: calls become dicts */
     CKPT_PK_LIST,   /* set, frozenset, tuple, deque: calls become lists */
     CKPT_PK_ENCODE, /* _codecs.encode(text, 'latin1'): how protocol 2 writes bytes */
@@ -98,6 +99,7 @@ struct ckpt_pk {
 
 struct ckpt_pickle {
     const struct ckpt_pk *root;
+    size_t nbytes; /* of the input, up to its end: more may follow */
     struct ckpt_pk_chunk *chunks;
 };
 

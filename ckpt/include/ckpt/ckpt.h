@@ -229,8 +229,10 @@ int ckpt_gc(struct ckpt_gc_result *out, const char *root, const struct ckpt_gc_a
 
 enum ckpt_format {
     CKPT_NATIVE,
-    CKPT_HF,  /* safetensors: a file or a folder, plain or torch's sharded ones */
-    CKPT_DCP, /* torch.distributed.checkpoint: .metadata and .distcp */
+    CKPT_HF,        /* safetensors: a file or a folder, plain or torch's sharded ones */
+    CKPT_DCP,       /* torch.distributed.checkpoint: .metadata and .distcp */
+    CKPT_TORCH,     /* torch.save: a file, or a folder of pytorch_model*.bin */
+    CKPT_DEEPSPEED, /* of ZeRO 1 to 3: a folder of *_model_states.pt and *_optim_states.pt */
 };
 
 /* What a tensor is for. */
@@ -278,6 +280,8 @@ void ckpt_close(struct ckpt *ckpt);
  * declared next to it. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
+/* Do its tensors lie in archives of torch.save, which have checksums? */
+bool ckpt_has_archives(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
 const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
 /* The mesh that saved it, as in fsdp_state_layout; 1 x 1 where it is not known. */
@@ -330,7 +334,7 @@ struct ckpt_load_args {
      * they are not used. */
     const struct ckpt_alias *aliases;
     int naliases;
-    bool some;   /* weights that no slice asks for are no reason for a warning */
+    bool some; /* weights that no slice asks for are no reason for a warning */
     /* Called on every rank for each tensor that the ranks read whole: its name, and the CRC-64/XZ
      * over its row-major bytes as stored. NULL is allowed. */
     void (*whole)(void *ctx, const char *name, uint64_t fingerprint);
@@ -399,7 +403,7 @@ struct ckpt_reshard_args {
     uint64_t mem_nbytes;         /* budget of buffers */
     int nthreads;                /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
-    bool dry_run; /* plans and checks; writes nothing */
+    bool dry_run;                         /* plans and checks; writes nothing */
     const struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
     ckpt_progress_f *progress;
     void *progress_ctx;

@@ -149,7 +149,7 @@ int train_moments_open(struct train_moments *m, const struct train_parts *parts,
     m->fresh = fsdp_alloc(nparams, sizeof *m->fresh, "parameters without moments", err);
     bool have = m->since && m->fresh && name_params(m);
     FSDP_TRY(fsdp_oob_agree(oob, have ? FSDP_OK : FSDP_ENOMEM, err));
-    if (ckpt_format(ckpt) == CKPT_DCP)
+    if (ckpt_format(ckpt) != CKPT_NATIVE)
         return since_from_counters(m, ckpt, step, oob, err);
     since_from_json(m);
     return FSDP_OK;

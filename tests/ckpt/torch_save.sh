@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Files that torch.save wrote (tests/data/torch-save, torch 2.15): every dtype, views, strides, shared storages, both file
+# forms, a folder with an index, nested dicts. What is damaged, misplaced or no tensor is refused by name.
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+data=$TOP/tests/data/torch-save
+run() { # expected status, command...
+    local want=$1
+    shift
+    "$BIN/$1" "${@:2}" >out 2>err
+    [ $? = "$want" ]
+}
+says() { grep -q -F -- "$1" out err; }
+# Every tensor has dtype, shape and bits of what torch made contiguous.
+same() { run 0 ckpt-diff --model "$1" "$data/expected.safetensors" && says '20 tensors are the same, 0 near, 0 different'; }
+
+for form in zip.pt legacy.pt nested.pt folder; do
+    same "$data/$form"
+    ok $? "$form: every tensor is that of torch: $(tail -n 1 out err | tr '\n' ' ')"
+    run 0 ckpt-merge "$data/$form" -o "$form.safetensors" --quiet && same "$form.safetensors"
+    ok $? "and merged"
+done
+run 0 ckpt-merge --mem 1M "$data/zip.pt" -o little.safetensors --quiet && same little.safetensors
+ok $? "in little memory"
+run 0 ckpt-reshard "$data/nested.pt" -o native --world 3 --quiet && same native && run 0 ckpt-verify native
+ok $? "resharded for 3 ranks: $(tail -n 1 out)"
+run 0 ckpt-reshard "$data/nested.pt" -o dcp --world 2 --format dcp --quiet && same dcp
+ok $? "and as a checkpoint of torch.distributed"
+run 0 ckpt-info "$data/nested.pt" && says 'format       torch.save' && says 'optimizer    2 tensors' && says 'model        20 tensors'
+ok $? "the containers tell model from optimizer"
+run 0 ckpt-info "$data/single-parameter.pt" && says single-parameter && says '[6, 10]'
+ok $? "a single tensor has the name of its file"
+run 0 ckpt-verify "$data/zip.pt" && says "each archive's checksum is right"
+ok $? "ckpt-verify: $(cat out)"
+cat "$data/zip.pt" >pipe.pt && ln -s pipe.pt link.pt && same link.pt
+ok $? "by a link"
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+refused() { # file, text, description
+    rm -rf never.safetensors
+    run 1 ckpt-merge "$1" -o never.safetensors && says "$2" && [ ! -e never.safetensors ]
+    ok $? "$3: $(tail -n 1 err)"
+}
+refused "$data/refuse-call.pt" "refuse-call.pt' names the global 'posix.system'" "a pickle that would run a program"
+refused "$data/refuse-module.pt" "names the global 'torch.nn.modules.linear.Linear'" "a whole module"
+refused "$data/refuse-sparse.pt" "names the global 'torch._utils._rebuild_sparse_tensor'" "a sparse tensor"
+cp "$data/zip.pt" damaged.pt
+at=$(grep -abo 'zip/data/0' damaged.pt | head -n 1 | cut -d: -f1)
+at=$(((at + 14 + 63) / 64 * 64 + 4)) # the payload is aligned behind the name
+printf x | dd of=damaged.pt bs=1 seek=$at conv=notrunc status=none
+refused damaged.pt "tensor 'plain', [0:6, 0:10]" "a changed byte"
+run 1 ckpt-verify damaged.pt && says "tensor 'view_rows'" && says '4 faults'
+ok $? "ckpt-verify names every tensor of the storage"
+for size in 3000 1000 100 10; do
+    head -c $size "$data/zip.pt" >short.pt
+    refused short.pt "short.pt'" "an archive cut to $size bytes"
+    head -c $((size / 2)) "$data/legacy.pt" >short-legacy.pt
+    refused short-legacy.pt "short-legacy.pt'" "and a legacy file cut to $((size / 2))"
+done
+: >empty.pt
+refused empty.pt "empty.pt'" "an empty file"
+mkdir folder
+cp "$data"/folder/* folder/
+chmod u+w folder/*
+rm folder/pytorch_model-00002-of-00002.bin
+refused folder "'folder/pytorch_model-00002-of-00002.bin' is missing" "a part that is missing"
+rm folder/pytorch_model.bin.index.json
+refused folder "'folder/pytorch_model-00002-of-00002.bin' is missing" "and without the index"
+cp "$data"/folder/* folder/
+cp folder/pytorch_model-00001-of-00002.bin folder/pytorch_model-00002-of-00002.bin
+refused folder "which the index does not place there" "a part twice"
+cp "$data"/folder/* folder/
+sed -i 's/"i16": "pytorch_model-00002-of-00002.bin"/"i17": "pytorch_model-00002-of-00002.bin"/' folder/pytorch_model.bin.index.json
+refused folder "holds tensor 'i16'" "a tensor that the index does not list"
+sed -i 's/"i17": "pytorch_model-00002-of-00002.bin"/"i16": "pytorch_model-00002-of-00002.bin", "lost": "pytorch_model-00001-of-00002.bin"/' folder/pytorch_model.bin.index.json
+refused folder "tensor 'lost': the index places it in 'pytorch_model-00001-of-00002.bin'" "one that is in no file"
+cp "$data/zip.pt" spoiled.safetensors
+refused spoiled.safetensors "is a zip archive, no safetensors file" "an archive under another format's name"
+
+echo "1..$n"
+exit $bad
