@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sends the metrics of a run (log.metrics) to Weights & Biases.
 
-  scripts/metrics_to_wandb.py metrics.jsonl --project P [--name N] [--config run.yaml] [--follow]
+  python3 scripts/metrics_to_wandb.py metrics.jsonl --project P [--name N] [--config run.yaml] [--follow]
 
 Needs the package wandb. With WANDB_MODE=offline nothing is sent: the run is written below ./wandb, and `wandb sync`
 sends it later. With --follow it waits for further lines until it is interrupted; it may be started before the run."""

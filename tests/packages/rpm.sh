@@ -30,8 +30,8 @@ Filters = ["no-signature", "no-packager-tag", "no-group-tag", "invalid-license",
   "outside-libdir-files /usr/share/licenses", "static-library-without-debuginfo",
   "not-standard-release-extension"]
 END
-rpmlint -c "$TEST_TMP/rpmlint.toml" build/dist/rpm/*.rpm >"$TEST_TMP/log" 2>&1
-! grep -q -E '^[^ ]+: E: ' "$TEST_TMP/log"
+rpmlint -c "$TEST_TMP/rpmlint.toml" build/dist/rpm/*.rpm 2>&1 | grep -v ': W: ' >"$TEST_TMP/log"
+grep -q '4 packages and 0 specfiles checked; 0 errors' "$TEST_TMP/log"
 ok $? "rpmlint finds no error but those that Fedora does not ask"
 mkdir "$TEST_TMP/root" && for f in build/dist/rpm/*.rpm; do rpm2cpio "$f" | (cd "$TEST_TMP/root" && cpio -id --quiet); done
 "$TEST_TMP/root/usr/bin/ckpt-info" --version >"$TEST_TMP/log" 2>&1 && "$TEST_TMP/root/usr/bin/fsdp-launch" --version >>"$TEST_TMP/log" 2>&1
