@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -94,12 +95,25 @@ const char *boot_door_host_of(void *ctx, int rank)
     return holder ? holder->guest.host : NULL;
 }
 
+/* Node 0 listens on IPv6, which shows an IPv4 address behind ::ffff: */
+static void name_peer(char *out, size_t out_nbytes, int fd)
+{
+    static const char mapped[] = "::ffff:";
+    struct sockaddr_storage at;
+    socklen_t nbytes = sizeof at;
+    char text[FSDP_HOST_NBYTES] = "at an unknown address";
+
+    if (getpeername(fd, (struct sockaddr *)&at, &nbytes) == 0)
+        getnameinfo((struct sockaddr *)&at, nbytes, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+    const bool v4 = !strncmp(text, mapped, strlen(mapped)) && strchr(text, '.');
+    snprintf(out, out_nbytes, "%s", v4 ? text + strlen(mapped) : text);
+}
+
 void boot_door_take(void *ctx, int fd, const struct boot_hello *hello)
 {
     struct boot_door *door = ctx;
     int i = 0;
 
-    (void)hello;
     while (i < door->nslots && door->slots[i].fd >= 0)
         i++;
     struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
@@ -108,6 +122,9 @@ void boot_door_take(void *ctx, int fd, const struct boot_hello *hello)
         return;
     }
     door->slots[i] = (struct slot){.fd = fd, .deadline = fsdp_time_now() + PATIENCE_S};
+    /* What it says itself replaces these; of a guest of another version they are all there is. */
+    door->slots[i].guest.rank = hello->rank;
+    name_peer(door->slots[i].guest.host, sizeof door->slots[i].guest.host, fd);
 }
 
 /* ---- deciding ---- */

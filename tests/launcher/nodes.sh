@@ -78,6 +78,14 @@ wait "${pids[9]}"
 [ $? = 2 ] && saw err.9 "--node-rank 1 is taken by n1; every node needs a number of its own" &&
     wait_until 'saw err.0 "refused node 1, n2: --node-rank 1 is taken"'
 ok $? "a second node of one number is refused, and node 0 says so"
+version=$(sed -n 's/^#define FSDP_VERSION_STRING "\(.*\)"/\1/p' "$TOP/libfsdp/include/fsdp/base.h")
+other=9.${version#*.}
+LC_ALL=C sed "s/${version%.*}\./${other%.*}./g" "$L" >changed && chmod +x changed
+as=9 at 2 ./changed --nnodes 3 --node-rank 2 "${where[@]}" c.yaml
+wait "${pids[9]}"
+[ $? = 2 ] && saw err.9 "node 2, n2, was refused: version $other of this program here, $version on node 0 (n0); install the same" &&
+    wait_until 'saw err.0 "refused node 2, ${addr[2]}: version $other of this program here"'
+ok $? "a node with another version of the program is refused, and node 0 says which"
 as=9 at 2 "$L" --nnodes 3 --node-rank 0 "${where[@]}" c.yaml
 wait "${pids[9]}"
 [ $? = 2 ] && saw err.9 "--node-rank 0 belongs on the machine that --master-addr names, and n0 is not an address of this one, n2"
