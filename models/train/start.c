@@ -5,6 +5,7 @@
 
 #include "start.h"
 #include "train/save/moments.h"
+#include "train/setup/data.h"
 #include "weights/weights.h"
 
 static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
@@ -281,9 +282,15 @@ static int resume_from(struct train_start *s, const char *path, struct fsdp_err 
 {
     struct train_moments moments = {0};
     struct ckpt *ckpt = NULL;
+    char where[CONFIG_TEXT + 128];
     int rc;
 
-    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, ckpt_open(&ckpt, path, err), err), out);
+    rc = ckpt_open(&ckpt, path, err);
+    if (!strcmp(path, s->resume)) {
+        config_where(where, sizeof where, s->parts->config, "checkpoint.resume");
+        rc = train_blame_missing(err, fsdp_err_prefix(err, rc, "%s: ", where), "checkpoint.resume");
+    }
+    FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
     int64_t step = ckpt_step(ckpt);
     FSDP_TRY_GOTO(train_moments_open(&moments, s->parts, ckpt, &step, s->oob, err), out);
     rc = restore_state(s, ckpt, step, err);

@@ -20,6 +20,16 @@ static double wall_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* The status lies with the checkpoints: no setting of its own names it. */
+static int open_one(struct sinks *s, int i, const char *to, struct fsdp_err *err)
+{
+    const char *key = table[i] == &status_sink ? "checkpoint.path" : table[i]->key;
+    const int rc = table[i]->open(&s->ctx[i], to, &s->run, err);
+    char where[CONFIG_TEXT + 128];
+
+    return fsdp_err_prefix(err, rc, "%s: ", config_where(where, sizeof where, s->run.config, key));
+}
+
 int sinks_open(struct sinks **out, const struct sink_run *run, struct fsdp_err *err)
 {
     struct sinks *s = fsdp_alloc(1, sizeof *s, "sinks", err);
@@ -37,7 +47,7 @@ int sinks_open(struct sinks **out, const struct sink_run *run, struct fsdp_err *
         const char *where = table[i]->where(run->config);
         const bool has_any = run->config->train.steps > 0 || !table[i]->takes_steps;
         if (where[0] && has_any)
-            rc = table[i]->open(&s->ctx[i], where, &s->run, err);
+            rc = open_one(s, i, where, err);
     }
     if (rc)
         sinks_close(s, SINK_FAILED, err ? err->text : "");
