@@ -97,6 +97,20 @@ static int check_limits(const struct run *run, size_t len, uint64_t nlines, stru
     return FSDP_OK;
 }
 
+/* Thinning keeps a row of each start of the run: it does not help if nearly every line is one. */
+static int check_room(struct run *run, struct fsdp_err *err)
+{
+    if (run->nrows < RUN_MAX_ROWS)
+        return FSDP_OK;
+    curves_run_thin(run, RUN_NFIXED);
+    if (run->nrows <= RUN_MAX_ROWS / 4 * 3)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "%s: the run was started more than %d times, so this is no file of "
+                        "metrics; name the file of log.metrics",
+                        run->path, RUN_MAX_ROWS / 4);
+}
+
 static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err *err)
 {
     char *line = fsdp_alloc_unset(MAX_LINE + 1, 1, "a line of metrics", err);
@@ -106,7 +120,7 @@ static int read_lines(struct run *run, FILE *from, bool redone, struct fsdp_err 
 
     errno = 0;
     while (!rc && (next_line(&len, line, from), len)) {
-        if ((rc = check_limits(run, len, ++nlines, err)))
+        if ((rc = check_limits(run, len, ++nlines, err)) || (rc = check_room(run, err)))
             break;
         struct taking taking = {run, curves_run_add(run, err)};
         if (!taking.row) {
@@ -213,14 +227,21 @@ static size_t keep_two(struct run_row *to, const struct run_row *group, size_t n
     return 2;
 }
 
+/* A file need not tell attempts. */
+static bool same_start(const struct run_row *a, const struct run_row *b)
+{
+    const double one = a->value[RUN_ATTEMPT], other = b->value[RUN_ATTEMPT];
+
+    return a->redone == b->redone && (one == other || (isnan(one) && isnan(other)));
+}
+
 void curves_run_thin(struct run *run, int column)
 {
     size_t nkept = 0;
 
     for (size_t i = 0; i < run->nrows;) {
         size_t n = 1;
-        while (n < 4 && i + n < run->nrows && run->row[i + n].redone == run->row[i].redone &&
-               run->row[i + n].value[RUN_ATTEMPT] == run->row[i].value[RUN_ATTEMPT])
+        while (n < 4 && i + n < run->nrows && same_start(&run->row[i], &run->row[i + n]))
             n++;
         nkept += keep_two(&run->row[nkept], &run->row[i], n, column);
         i += n;

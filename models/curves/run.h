@@ -8,6 +8,8 @@
 /* Columns that every run has, before those that the caller asks for. */
 enum run_column { RUN_STEP, RUN_TOKENS, RUN_TIME, RUN_WALL, RUN_ATTEMPT, RUN_RANKS, RUN_NFIXED };
 enum { RUN_MAX_KEYS = 12, RUN_MAX_COLUMNS = RUN_NFIXED + RUN_MAX_KEYS };
+/* A longer run is thinned while it is read, so that one without an end has its memory, too. */
+enum { RUN_MAX_ROWS = 500000 };
 
 struct run_row {
     bool redone;                   /* a resume began before this step: it was done again */
@@ -28,7 +30,8 @@ struct run {
 int curves_run_create(struct run *out, const char *const *keys, int nkeys, struct fsdp_err *err);
 void curves_run_destroy(struct run *run);
 /* Adds what a file of metrics holds ("-" is standard input; a folder is its metrics.jsonl), and
- * what the file next to it holds of steps that were done again. Sets path. Blocks. */
+ * what the file next to it holds of steps that were done again. Thins by the first of the caller's
+ * keys above RUN_MAX_ROWS. Sets path. Blocks. */
 int curves_run_read(struct run *run, const char *path, struct fsdp_err *err);
 /* The place of a row to fill in, all NAN. */
 struct run_row *curves_run_add(struct run *run, struct fsdp_err *err);

@@ -269,6 +269,49 @@ static void check_thin(void)
     curves_run_destroy(&run);
 }
 
+/* Writes n steps of a loss of 1 with one of 9 at step n / 3. */
+static void write_long(int n, bool starts)
+{
+    FILE *to = fopen(file, "w");
+
+    for (int step = 1; to && step <= n; step++) {
+        fprintf(to, "{\"step\": %d, \"loss\": %d", step, step == n / 3 ? 9 : 1);
+        if (starts)
+            fprintf(to, ", \"attempt\": %d", step);
+        fputs("}\n", to);
+    }
+    if (!to || fclose(to))
+        abort();
+}
+
+static void check_long(void)
+{
+    enum { N = RUN_MAX_ROWS * 5 / 2 };
+    static const char *const keys[] = {"loss"};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct run run;
+    bool high = false, ordered = true;
+
+    write_long(N, false);
+    curves_run_create(&run, keys, 1, &err);
+    int rc = curves_run_read(&run, file, &err);
+    for (size_t i = 0; i < run.nrows; i++) {
+        high = high || run.row[i].value[RUN_NFIXED] == 9;
+        ordered = ordered && (!i || run.row[i].value[RUN_STEP] > run.row[i - 1].value[RUN_STEP]);
+    }
+    ok(!rc && run.nrows <= RUN_MAX_ROWS && run.nrows > RUN_MAX_ROWS / 4 && high && ordered,
+       "of %d lines %zu stay, with the peak, in order", N, run.nrows);
+    ok(run.nrows && run.row[run.nrows - 1].value[RUN_STEP] == N, "with the last step");
+    curves_run_destroy(&run);
+
+    write_long(RUN_MAX_ROWS + 1, true);
+    curves_run_create(&run, keys, 1, &err);
+    rc = curves_run_read(&run, file, &err);
+    ok(rc == FSDP_EINVAL && strstr(err.text, "was started more than"),
+       "a start for each of as many steps: %s", err.text);
+    curves_run_destroy(&run);
+}
+
 static void check_labels(void)
 {
     static const struct {
@@ -309,6 +352,7 @@ int main(void)
     check_old_files();
     check_chart();
     check_thin();
+    check_long();
     check_labels();
     check_bad_files();
     unlink(file);
