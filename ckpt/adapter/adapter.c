@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading an adapter, and what its configuration means. */
 #include <ctype.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ struct ckpt_adapter {
     struct ckpt_adapter_spec spec;
     json_t *json; /* what the spec's texts are of */
     struct ckpt *ckpt;
+    char *folder;       /* of both files, or the checkpoint's */
     const char **texts; /* of targets, then of modules_to_save */
     char **names;       /* [spec.ntargets] */
 };
@@ -112,6 +114,24 @@ static int refuse_key(const char *path, const char *key, const json_t *value, st
     return FSDP_EUNSUPPORTED;
 }
 
+/* Keys that are true or false. */
+static const char *const flags[] = {"use_rslora", "use_dora", "fan_in_fan_out"};
+
+static int check_flags(const json_t *json, const char *path, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        const json_t *value = json_object_get(json, flags[i]);
+        if (!value || json_is_null(value) || json_is_boolean(value))
+            continue;
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        fsdp_err_set(err, FSDP_EINVAL, "%s: %s is %.80s: neither true nor false", path, flags[i],
+                     text ? text : "");
+        free(text);
+        return FSDP_EINVAL;
+    }
+    return FSDP_OK;
+}
+
 static int check_keys(const json_t *json, const char *path, struct fsdp_err *err)
 {
     const char *type = json_string_value(json_object_get(json, "peft_type"));
@@ -132,7 +152,7 @@ static int check_keys(const json_t *json, const char *path, struct fsdp_err *err
         if (!asks_for_nothing(value))
             return refuse_key(path, refused[i], value, err);
     }
-    return FSDP_OK;
+    return check_flags(json, path, err);
 }
 
 static int read_modules(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
@@ -157,9 +177,28 @@ static int read_modules(struct ckpt_adapter *a, const char *path, struct fsdp_er
     return FSDP_OK;
 }
 
+/* What B A is multiplied with must be a number of the weights' precision. */
+static int read_scale(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    const json_t *r = json_object_get(a->json, "r");
+    const json_t *alpha = json_object_get(a->json, "lora_alpha");
+
+    if (!json_is_integer(r) || json_integer_value(r) < 1 || json_integer_value(r) > INT_MAX)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: r is not a positive integer", path);
+    if (!json_is_number(alpha))
+        return fsdp_err_set(err, FSDP_EINVAL, "%s: lora_alpha is not a number", path);
+    a->spec.r = (int)json_integer_value(r);
+    a->spec.alpha = json_number_value(alpha);
+    a->spec.rslora = json_is_true(json_object_get(a->json, "use_rslora"));
+    return fabs(ckpt_adapter_scale(&a->spec)) <= FLT_MAX
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL,
+                              "%s: lora_alpha is %g, and adapters times %g have no finite values",
+                              path, a->spec.alpha, ckpt_adapter_scale(&a->spec));
+}
+
 static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
 {
-    const json_t *r, *alpha;
     size_t nbytes;
     char *text;
 
@@ -168,16 +207,8 @@ static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err
     fsdp_free(text);
     FSDP_TRY(rc);
     FSDP_TRY(check_keys(a->json, path, err));
-    r = json_object_get(a->json, "r");
-    alpha = json_object_get(a->json, "lora_alpha");
-    if (!json_is_integer(r) || json_integer_value(r) < 1 || json_integer_value(r) > INT_MAX)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: r is not a positive integer", path);
-    if (!json_is_number(alpha))
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: lora_alpha is not a number", path);
-    a->spec.r = (int)json_integer_value(r);
-    a->spec.alpha = json_number_value(alpha);
+    FSDP_TRY(read_scale(a, path, err));
     a->spec.dropout = json_number_value(json_object_get(a->json, "lora_dropout"));
-    a->spec.rslora = json_is_true(json_object_get(a->json, "use_rslora"));
     a->spec.transposed = json_is_true(json_object_get(a->json, "fan_in_fan_out"));
     a->spec.base = json_string_value(json_object_get(a->json, "base_model_name_or_path"));
     return FSDP_OK;
@@ -209,14 +240,19 @@ static int open_at(struct ckpt_adapter *a, const char *path, struct fsdp_err *er
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = open_in(a, path, &why);
 
-    if (rc != FSDP_ENOTFOUND || a->json)
+    if (rc != FSDP_ENOTFOUND || a->json) {
+        if (rc == FSDP_OK && !(a->folder = fsdp_strdup(path, &why)))
+            rc = FSDP_ENOMEM;
         return rc ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+    }
     if (ckpt_latest(latest, sizeof latest, path, NULL))
         snprintf(latest, sizeof latest, "%s", path);
     if (!(folder = fsdp_sprintf(err, "%s/hf", latest)))
         return FSDP_ENOMEM;
     rc = open_in(a, folder, &why);
     fsdp_free(folder);
+    if (rc == FSDP_OK && !(a->folder = fsdp_strdup(latest, &why)))
+        rc = FSDP_ENOMEM;
     if (rc == FSDP_ENOTFOUND && !a->json)
         return fsdp_err_set(err, FSDP_ENOTFOUND,
                             "%s: holds no " CKPT_ADAPTER_CONFIG
@@ -245,6 +281,7 @@ void ckpt_adapter_close(struct ckpt_adapter *a)
     for (int i = 0; i < a->spec.ntargets; i++)
         fsdp_free(a->names[i]);
     fsdp_free(a->names);
+    fsdp_free(a->folder);
     fsdp_free(a->texts);
     ckpt_close(a->ckpt);
     json_decref(a->json);
@@ -254,6 +291,11 @@ void ckpt_adapter_close(struct ckpt_adapter *a)
 const struct ckpt_adapter_spec *ckpt_adapter_spec(const struct ckpt_adapter *a)
 {
     return &a->spec;
+}
+
+const char *ckpt_adapter_folder(const struct ckpt_adapter *a)
+{
+    return a->folder;
 }
 
 struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *a)

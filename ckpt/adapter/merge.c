@@ -10,23 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ckpt/adapter.h"
+#include "merge.h"
 #include "source/source.h"
 #include "util/convert.h"
 
 enum { NAME_NBYTES = 1024 };
 #define WEIGHT ".weight"
-
-struct merged {
-    struct ckpt_adapter *adapter;
-    double weight;
-    char *path;
-};
-
-struct ckpt_adapters {
-    struct merged *all;
-    int count;
-};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -36,7 +25,7 @@ static bool exists(const char *path)
 }
 
 /* PATH=WEIGHT, where WEIGHT is a number; else all of it is the path, as where only that exists. */
-static int parse(struct merged *m, const char *text, struct fsdp_err *err)
+static int parse(struct ckpt_merged *m, const char *text, struct fsdp_err *err)
 {
     const char *eq = strrchr(text, '=');
     char *end = NULL;
@@ -94,11 +83,10 @@ void ckpt_adapters_close(struct ckpt_adapters *a)
     fsdp_free(a);
 }
 
-/* ---- what belongs to what -------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* The adapter's tensor that is this part ("lora_A.weight") of a weight; NULL where it has none. */
-static const struct ckpt_tensor *part_of(const struct merged *m, const char *weight,
-                                         const char *part)
+const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,
+                                           const char *part)
 {
     char name[NAME_NBYTES];
     const size_t n = strlen(weight), suffix = strlen(WEIGHT);
@@ -110,8 +98,7 @@ static const struct ckpt_tensor *part_of(const struct merged *m, const char *wei
     return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
 }
 
-/* The tensor that takes the place of a weight; NULL where there is none. */
-static const struct ckpt_tensor *whole_of(const struct merged *m, const char *weight)
+const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight)
 {
     char name[NAME_NBYTES];
     const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", weight);
@@ -121,97 +108,10 @@ static const struct ckpt_tensor *whole_of(const struct merged *m, const char *we
 bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
 {
     for (int i = 0; a && i < a->count; i++)
-        if (whole_of(&a->all[i], weight) || part_of(&a->all[i], weight, "lora_A.weight"))
+        if (ckpt_merged_whole(&a->all[i], weight) ||
+            ckpt_merged_part(&a->all[i], weight, "lora_A.weight"))
             return true;
     return false;
-}
-
-static int refuse_weight(const struct merged *m, const struct ckpt *model, const char *name,
-                         const char *why, struct fsdp_err *err)
-{
-    return fsdp_err_set(err, FSDP_EMISMATCH, "adapter %s does not belong to %s: %s %s", m->path,
-                        ckpt_path(model), name, why);
-}
-
-static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
-{
-    return t && t->tensor.ndim == 2 && (!rows || t->tensor.shape[0] == rows) &&
-           (!cols || t->tensor.shape[1] == cols);
-}
-
-static int check_low(const struct merged *m, const struct ckpt *model, const char *weight,
-                     struct fsdp_err *err)
-{
-    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
-    const struct ckpt_tensor *a = part_of(m, weight, "lora_A.weight");
-    const struct ckpt_tensor *b = part_of(m, weight, "lora_B.weight");
-    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const bool across = spec->transposed;
-
-    if (!w)
-        return refuse_weight(m, model, weight, "is not in the model", err);
-    if (!is_matrix(w, 0, 0))
-        return refuse_weight(m, model, weight, "is no matrix in the model", err);
-    if (!is_matrix(a, (uint64_t)spec->r, w->tensor.shape[across ? 0 : 1]) ||
-        !is_matrix(b, w->tensor.shape[across ? 1 : 0], (uint64_t)spec->r))
-        return refuse_weight(m, model, weight, "has another shape there than lora_A and lora_B fit",
-                             err);
-    return FSDP_OK;
-}
-
-static int check_whole(const struct merged *m, const struct ckpt *model,
-                       const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
-{
-    const char *weight = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
-    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
-
-    if (!w)
-        return refuse_weight(m, model, weight, "is not in the model", err);
-    if (w->tensor.ndim != own->tensor.ndim ||
-        memcmp(w->tensor.shape, own->tensor.shape,
-               sizeof *w->tensor.shape * (size_t)w->tensor.ndim))
-        return refuse_weight(m, model, weight, "has another shape there", err);
-    if (part_of(m, weight, "lora_A.weight"))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "adapter %s: %s was trained whole (modules_to_save) and has an "
-                            "adapter, too, which is not supported",
-                            m->path, weight);
-    if (alone && m->weight == 1)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                        "adapter %s: %s was trained whole (modules_to_save), and takes the place "
-                        "of the model's: it can be added to no other adapter and has no weight; "
-                        "merge this adapter alone",
-                        m->path, weight);
-}
-
-static int check_tensor(const struct merged *m, const struct ckpt *model,
-                        const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
-{
-    static const char *const parts[] = {".lora_A.weight", ".lora_B.weight"};
-    const char *name = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
-    const size_t n = strlen(name);
-    char weight[NAME_NBYTES];
-
-    for (int i = 0; i < 2; i++) {
-        const size_t suffix = strlen(parts[i]);
-        if (n <= suffix || strcmp(name + n - suffix, parts[i]))
-            continue;
-        snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
-        return check_low(m, model, weight, err);
-    }
-    return check_whole(m, model, own, alone, err);
-}
-
-int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
-                        struct fsdp_err *err)
-{
-    for (int i = 0; i < a->count; i++) {
-        const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
-        for (int t = 0; t < ckpt_ntensors(own); t++)
-            FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), a->count == 1, err));
-    }
-    return FSDP_OK;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -224,7 +124,7 @@ static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct 
 }
 
 /* A box of a tensor of the adapter, in `dtype`. */
-static int read_box(void *out, const struct merged *m, const struct ckpt_tensor *t,
+static int read_box(void *out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
                     const struct fsdp_box *box, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     struct fsdp_slice slice = {.tensor = t->tensor, .box = *box, .nreplica = 1};
@@ -249,7 +149,7 @@ struct strip {
     bool turned;
 };
 
-static int read_strip(float **out, const struct merged *m, const struct ckpt_tensor *t,
+static int read_strip(float **out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
                       const struct strip *s, struct fsdp_err *err)
 {
     struct fsdp_box box = {.length = {t->tensor.shape[0], t->tensor.shape[1]}};
@@ -279,12 +179,13 @@ struct factors {
     double scale;
 };
 
-static int read_factors(struct factors *f, const struct merged *m, const struct fsdp_tensor *weight,
-                        const struct fsdp_box *box, struct fsdp_err *err)
+static int read_factors(struct factors *f, const struct ckpt_merged *m,
+                        const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                        struct fsdp_err *err)
 {
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const struct ckpt_tensor *a = part_of(m, weight->name, "lora_A.weight");
-    const struct ckpt_tensor *b = part_of(m, weight->name, "lora_B.weight");
+    const struct ckpt_tensor *a = ckpt_merged_part(m, weight->name, "lora_A.weight");
+    const struct ckpt_tensor *b = ckpt_merged_part(m, weight->name, "lora_B.weight");
     const uint64_t first = box->offset[0], n = box->length[0];
     const bool across = spec->transposed;
     const struct strip left = {across ? 1 : 0, first, n, across};
@@ -311,13 +212,20 @@ static void add_row(float *change, float *sum, const struct factors *f, size_t r
         change[j] += (float)(sum[j] * f->scale);
 }
 
-/* values[n] of dtype += change[n], rounded once, as PEFT does; change is lost. */
-static void add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide, size_t n)
+/* values[n] of dtype += change[n], rounded once, as PEFT does; change is lost. Returns whether all
+ * that was finite is. */
+static bool add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide, size_t n)
 {
+    bool finite = true;
+
     ckpt_convert(wide, FSDP_F32, values, dtype, n);
     for (size_t i = 0; i < n; i++)
-        wide[i] += change[i];
-    ckpt_convert(values, dtype, wide, FSDP_F32, n);
+        change[i] = wide[i] + change[i];
+    ckpt_convert(values, dtype, change, FSDP_F32, n);
+    ckpt_convert(change, FSDP_F32, values, dtype, n);
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(change[i]) || !isfinite(wide[i]);
+    return finite;
 }
 
 /* The factors of all adapters of a weight; *count: how many there are. */
@@ -327,7 +235,7 @@ static int read_all(struct factors *all, int *count, const struct ckpt_adapters 
 {
     *count = 0;
     for (int i = 0; i < a->count; i++)
-        if (part_of(&a->all[i], weight->name, "lora_A.weight"))
+        if (ckpt_merged_part(&a->all[i], weight->name, "lora_A.weight"))
             FSDP_TRY(read_factors(&all[(*count)++], &a->all[i], weight, box, err));
     return FSDP_OK;
 }
@@ -345,7 +253,10 @@ static int add_low(const struct ckpt_adapters *a, const struct fsdp_tensor *weig
         memset(rows, 0, n * sizeof *rows);
         for (int i = 0; i < count; i++)
             add_row(rows, rows + n, &all[i], row, (size_t)box->offset[1], n);
-        add_change(values + row * n * elem, weight->dtype, rows, rows + n, n);
+        if (!add_change(values + row * n * elem, weight->dtype, rows, rows + n, n))
+            rc = fsdp_err_set(err, FSDP_EINVAL,
+                              "%s has values beyond %s with the adapter; is its lora_alpha right?",
+                              weight->name, fsdp_dtype_name(weight->dtype));
     }
     for (int i = 0; i < count; i++) {
         fsdp_free(all[i].left);
@@ -360,11 +271,17 @@ int ckpt_adapters_apply(const struct ckpt_adapters *a, const struct fsdp_tensor 
                         const struct fsdp_box *box, void *values, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {
-        const struct ckpt_tensor *whole = whole_of(&a->all[i], weight->name);
+        const struct ckpt_tensor *whole = ckpt_merged_whole(&a->all[i], weight->name);
         if (whole)
             return read_box(values, &a->all[i], whole, box, weight->dtype, err);
     }
     return weight->ndim == 2 ? add_low(a, weight, box, values, err) : FSDP_OK;
+}
+
+const char *ckpt_adapters_folder(const struct ckpt_adapters *a, int i, const struct ckpt **ckpt)
+{
+    *ckpt = i < a->count ? ckpt_adapter_ckpt(a->all[i].adapter) : NULL;
+    return *ckpt ? ckpt_adapter_folder(a->all[i].adapter) : NULL;
 }
 
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsdp_err *err)

@@ -157,6 +157,20 @@ int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,
     return FSDP_OK;
 }
 
+int ckpt_target_refuse_within(const char *folder, const char *what, const char *final,
+                              const struct ckpt_store_ops *store, struct fsdp_err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    const bool within =
+        !ckpt_store_has_links(store)
+            ? is_inside(final, folder)
+            : stat(folder, &st) == 0 && resolve_near(path, final, err) && is_above(&st, path);
+    return within ? fsdp_err_set(err, FSDP_EINVAL, "output '%s' is or lies in the %s '%s'", final,
+                                 what, folder)
+                  : FSDP_OK;
+}
+
 /* ---- what may be replaced -------------------------------------------------------------------- */
 
 struct proof {

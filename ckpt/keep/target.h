@@ -15,6 +15,10 @@ int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct 
 int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,
                              const struct ckpt_store_ops *store, struct fsdp_err *err);
 
+/* Refuses a new name that is this folder of the store, or lies in it. what: the folder's kind. */
+int ckpt_target_refuse_within(const char *folder, const char *what, const char *final,
+                              const struct ckpt_store_ops *store, struct fsdp_err *err);
+
 struct ckpt_target {
     const struct ckpt_store_ops *store;
     const char *path;

@@ -11,23 +11,37 @@
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
-/* Programs would take a folder of adapters and a config.json for the model. */
-static int check_is_model(const struct ckpt_job *job, struct fsdp_err *err)
+/* Are these the adapters of a run, without the model that they belong to? */
+static bool holds_adapters(const struct ckpt_job *job)
 {
     bool low = false, configured = false;
     size_t nbytes;
 
-    if (!job->writer->single_file || ckpt_hf_is_weights(job->args->out))
-        return FSDP_OK;
     for (int i = 0; i < job->ckpt->m.nextras; i++)
         configured |= !strcmp(ckpt_path_base(job->ckpt->m.extras[i].path), CKPT_ADAPTER_CONFIG);
     for (int i = 0; configured && !low && i < ckpt_ntensors(job->ckpt); i++)
         low = ckpt_adapter_target(&nbytes, ckpt_tensor_at(job->ckpt, i)->tensor.name) != NULL;
-    return !low ? FSDP_OK
-                : fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                               "'%s' holds adapters and not the model that they belong to; to "
-                               "merge both: ckpt-merge --adapter %s MODEL -o %s",
-                               ckpt_path(job->ckpt), ckpt_path(job->ckpt), job->args->out);
+    return low;
+}
+
+/* Programs would take a folder of adapters and a config.json for the model; and only native
+ * checkpoints can tell what belongs to adapters, and have PEFT's files. */
+static int check_is_model(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const char *path = ckpt_path(job->ckpt), *out = job->args->out;
+
+    if (job->writer->own_folder || !holds_adapters(job))
+        return FSDP_OK;
+    if (job->writer->single_file)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s' holds adapters and not the model that they belong to; to "
+                            "merge both: ckpt-merge --adapter %s MODEL -o %s",
+                            path, path, out);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "'%s' holds adapters, and files of torch.distributed.checkpoint can carry "
+                        "neither their configuration nor which model they belong to; use --format "
+                        "native, or merge them into the model: ckpt-merge --adapter %s MODEL -o %s",
+                        path, path, out);
 }
 
 static int check_args(struct ckpt_job *job, struct fsdp_err *err)

@@ -104,6 +104,22 @@ static int refuse_other_file(const char *name, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Adapters are not touched by what is made with them. */
+static int refuse_adapters(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt *of;
+    const char *folder;
+
+    for (int i = 0; job->args->adapters; i++) {
+        if (!(folder = ckpt_adapters_folder(job->args->adapters, i, &of)))
+            break;
+        if (of->store == job->store)
+            FSDP_TRY(
+                ckpt_target_refuse_within(folder, "adapter", job->commit.final, job->store, err));
+    }
+    return FSDP_OK;
+}
+
 int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(ckpt_store_of(&job->store, job->args->out, err));
@@ -124,6 +140,7 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
                             "'%s' cannot be replaced as a whole; name a new folder",
                             job->commit.final);
     FSDP_TRY(ckpt_target_resolve(&job->commit.final, job->store, err));
+    FSDP_TRY(refuse_adapters(job, err));
     return ckpt_target_refuse_input(job->ckpt, job->commit.final, job->store, err);
 }
 

@@ -317,6 +317,10 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
     if (on && c->model.init == CONFIG_INIT_RANDOM)
         return config_refuse(c, "model.init", err,
                              "adapters belong to a model that is stored: random has none");
+    if (on && c->fsdp.frozen.nelem)
+        return config_refuse(c, "fsdp.frozen", err,
+                             "a run with adapters freezes the model itself, but for "
+                             "lora.modules_to_save; leave this empty");
     if (c->lora.r > 0 && !c->lora.targets.nelem)
         return config_refuse(c, "lora.targets", err, "names no linear map; all-linear takes all");
     return FSDP_OK;

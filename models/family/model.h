@@ -87,6 +87,9 @@ struct model_lora {
      * the layers. The texts and arrays are borrowed until describe. */
     const char *const *targets, *const *modules_to_save;
     int ntargets, nmodules;
+    /* Targets that must name the same maps, where they are given besides. */
+    const char *const *given;
+    int ngiven;
 };
 
 /* Sequences being generated on plain memory, without the engine: their key-value caches. */

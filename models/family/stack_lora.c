@@ -35,12 +35,18 @@ static bool is_target(const struct model *m, const char *target, int weight)
     return is_end_of(name, module_nbytes(name), target);
 }
 
-static bool is_adapted(const struct model *m, int weight)
+static bool is_any_target(const struct model *m, const char *const *targets, int ntargets,
+                          int weight)
 {
-    for (int i = 0; i < m->lora.ntargets; i++)
-        if (is_target(m, m->lora.targets[i], weight))
+    for (int i = 0; i < ntargets; i++)
+        if (is_target(m, targets[i], weight))
             return true;
     return false;
+}
+
+static bool is_adapted(const struct model *m, int weight)
+{
+    return is_any_target(m, m->lora.targets, m->lora.ntargets, weight);
 }
 
 static void add_part(struct model *m, const struct stack_weight *of, const char *suffix, int rows,
@@ -68,6 +74,51 @@ static int adapter_of(struct model *m, const struct stack_place *place)
     return lora;
 }
 
+/* Has a target the number of a layer? */
+static bool is_of_a_layer(const char *target)
+{
+    for (const char *at = target; *at; at += strcspn(at, "."), at += *at == '.') {
+        const size_t ndigits = strspn(at, "0123456789");
+        if (ndigits && at[ndigits] == '.')
+            return true;
+    }
+    return false;
+}
+
+static int refuse_target(const struct model *m, const char *target, struct fsdp_err *err)
+{
+    if (is_of_a_layer(target))
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "'%s' is a map of one layer, and adapters are of all layers: name it from "
+                     "behind the layer's number on",
+                     target);
+    else
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "'%s' is no linear map of the layers of %s; all-linear takes all of them, and "
+                     "lora.modules_to_save trains a module whole",
+                     target, m->family->type);
+    return fsdp_err_blame(err, FSDP_EINVAL, "targets");
+}
+
+/* Do the targets that are given besides name the same maps? */
+static int check_given(const struct model *m, struct fsdp_err *err)
+{
+    for (int w = 0; w < m->nbase && m->lora.ngiven; w++) {
+        const bool given = is_any_target(m, m->lora.given, m->lora.ngiven, w);
+        if (!m->weight[w].cols || given == is_adapted(m, w))
+            continue;
+        const char *name = m->weight[w].name + 1;
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EINVAL,
+                                           "%s %.*s, and the adapter of lora.path %s; leave out "
+                                           "lora.targets, or say what the adapter has",
+                                           given ? "has" : "has not", (int)module_nbytes(name),
+                                           name, given ? "has not" : "has"),
+                              "targets");
+    }
+    return FSDP_OK;
+}
+
 static int check_targets(const struct model *m, struct fsdp_err *err)
 {
     for (int i = 0; i < m->lora.ntargets; i++) {
@@ -76,15 +127,9 @@ static int check_targets(const struct model *m, struct fsdp_err *err)
         for (int w = 0; w < m->nbase; w++)
             fits |= m->weight[w].cols && is_target(m, target, w);
         if (!fits)
-            return fsdp_err_blame(
-                err,
-                fsdp_err_set(err, FSDP_EINVAL,
-                             "'%s' is no linear map of the layers of %s; all-linear "
-                             "takes all of them, and lora.modules_to_save trains a module whole",
-                             target, m->family->type),
-                "targets");
+            return refuse_target(m, target, err);
     }
-    return FSDP_OK;
+    return check_given(m, err);
 }
 
 int stack_list_lora(struct model *m, struct fsdp_err *err)

@@ -33,9 +33,10 @@ static void show_model(struct report *report, const struct train_parts *p,
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);
     else
-        report_fact(report, "start", "%s%s",
+        report_fact(report, "start", "%s%s%s%s",
                     c->model.init == CONFIG_INIT_PRETRAINED ? "weights of " : "random values",
-                    c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path : "");
+                    c->model.init == CONFIG_INIT_PRETRAINED ? c->model.path : "",
+                    c->lora.path[0] ? ", adapters of " : "", c->lora.path);
 }
 
 static void show_ranks(struct report *report, const struct train_parts *p)

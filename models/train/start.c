@@ -244,8 +244,11 @@ static int start_adapters(struct train_start *s, struct fsdp_err *err)
 {
     struct ckpt_adapter *start = s->parts->adapter.start;
 
-    if (start)
+    if (start) {
         FSDP_TRY(check_adapters(s, ckpt_adapter_ckpt(start), err));
+        const int rc = s->report->lead ? ckpt_adapter_check_values(start, err) : FSDP_OK;
+        FSDP_TRY(fsdp_oob_agree(s->oob, rc, err));
+    }
     FSDP_TRY(fsdp_init_params(s->parts->fsdp, err));
     FSDP_TRY(load_pretrained(s, TRAIN_BASE | (start ? 0 : TRAIN_WHOLE), err));
     if (!start)

@@ -77,6 +77,76 @@ done
 "$BIN/ckpt-merge" -q --adapter ck base -o map/ --map fuse-qkv >log 2>err
 ok "$([ $? = 2 ] && holds err 'merge them first'; echo $?)" "a map with an adapter is refused"
 
+# ---- what an adapter's files must be ----
+# other TENSORS SCRIPT: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
+other() {
+    rm -rf other
+    cp -r ck/step-00000006/hf other
+    python3 - "$1" <<'END'
+import json, struct, sys
+path = "other/adapter_model.safetensors"
+with open(path, "rb") as f:
+    data = f.read()
+n = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + n])
+tensors = {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in header.items() if k != "__metadata__"}
+with open("other/adapter_config.json") as f:
+    config = json.load(f)
+q = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+exec(sys.argv[1])
+at, body = {}, b""
+for k in sorted(tensors):
+    at[k] = dict(header[k], data_offsets=[len(body), len(body) + len(tensors[k])])
+    body += tensors[k]
+text = json.dumps(at).encode()
+with open(path, "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text + body)
+with open("other/adapter_config.json", "w") as f:
+    json.dump(config, f)
+END
+}
+unmerged() { # text: merging `other` is refused with it
+    "$BIN/ckpt-merge" -q --adapter other base -o none/ --overwrite >log 2>err
+    ok "$([ $? != 0 ] && holds err "$1"; echo $?)" "not merged: $1"
+}
+for value in nan inf; do
+    other "tensors[q + 'A.weight'] = tensors[q + 'A.weight'][:-4] + struct.pack('<f', float('$value'))"
+    unmerged "other/adapter_model.safetensors: tensor 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' holds $value"
+done
+run -n 2 run.yaml checkpoint.path= lora.path=other
+ok "$([ $? != 0 ] && holds err "q_proj.lora_A.weight' holds inf"; echo $?)" "nor is it a start"
+other 'config["lora_alpha"] = 1e300'
+unmerged 'other/adapter_config.json: lora_alpha is 1e+300'
+other 'config["lora_alpha"] = 1e38; tensors[q + "A.weight"] = tensors[q + "B.weight"] = struct.pack("<f", 1e10) * (4 * 64)'
+unmerged 'model.layers.0.self_attn.q_proj.weight has values beyond F32 with the adapter'
+other 'config["use_rslora"] = "true"'
+unmerged 'other/adapter_config.json: use_rslora is "true": neither true nor false'
+other 'del tensors[q + "B.weight"]'
+unmerged 'other/adapter_model.safetensors: has lora_A of model.layers.0.self_attn.q_proj.weight, and no lora_B'
+other 'del tensors[q + "A.weight"]'
+unmerged 'other/adapter_model.safetensors: has lora_B of model.layers.0.self_attn.q_proj.weight, and no lora_A'
+for out in ck/step-00000006/hf ck/step-00000006/hf/merged ck/step-00000006/merged ck/step-00000006/hf/x.safetensors; do
+    "$BIN/ckpt-merge" -q --adapter ck base -o $out >log 2>err
+    ok "$([ $? != 0 ] && holds err "is or lies in the adapter 'ck/step-00000006'" && [ ! -e $out/model.safetensors ]; echo $?)" "not merged into $out"
+done
+ln -s ck/step-00000006/hf link
+other pass
+"$BIN/ckpt-merge" -q --adapter other base -o other/merged >log 2>err
+ok "$([ $? != 0 ] && holds err "is or lies in the adapter 'other'"; echo $?)" "nor into PEFT's folder"
+"$BIN/ckpt-merge" -q --adapter ck base -o link/merged >log 2>err
+ok "$([ $? != 0 ] && holds err "is or lies in the adapter"; echo $?)" "nor through a link"
+
+# ---- other formats ----
+for format in dcp hf-dcp; do
+    "$BIN/ckpt-reshard" -q ck -o dcp --world 2 --format $format >log 2>err
+    ok "$([ $? != 0 ] && holds err "'ck/step-00000006' holds adapters, and files of torch.distributed.checkpoint can carry neither" && [ ! -e dcp ]; echo $?)" "not rewritten as $format"
+done
+"$BIN/ckpt-merge" -q ck -o alone.safetensors >log 2>err
+ok "$([ $? != 0 ] && holds err 'holds adapters and not the model' && [ ! -e alone.safetensors ]; echo $?)" "nor as a file of weights"
+"$BIN/ckpt-reshard" -q ck -o native/step-00000006 --world 3 >log 2>err && cmp ck/step-00000006/hf/adapter_model.safetensors native/step-00000006/hf/adapter_model.safetensors &&
+    run -n 3 run.yaml checkpoint.path=native train.steps=7
+ok $? "for other ranks it has all that a run resumes from"
+
 "$BIN/ckpt-merge" -q ck -o alone >log 2>err
 ok "$([ $? != 0 ] && holds err 'holds adapters and not the model' && [ ! -e alone ]; echo $?)" "adapters without their model are no model"
 
@@ -92,6 +162,18 @@ refused "lora.modules_to_save: the model has no module 'head'" lora.modules_to_s
 refused "lora.modules_to_save: 'q_proj' has an adapter (lora.targets) and is trained whole, too" lora.modules_to_save=[q_proj]
 refused 'lora.path: nowhere: holds no adapter_config.json' lora.path=nowhere
 refused 'model.init: adapters belong to a model that is stored' model.init=random
+refused "lora.targets: 'model.layers.0.self_attn.q_proj' is a map of one layer" lora.targets=[model.layers.0.self_attn.q_proj]
+refused 'fsdp.frozen: a run with adapters freezes the model itself' fsdp.frozen=[*lora_A*]
+start=lora.path=ck/step-00000006/hf
+refused 'lora.r is 8, and the adapter of lora.path (ck/step-00000006/hf) has 4' $start lora.r=8
+refused 'lora.alpha is 16, and the adapter of lora.path (ck/step-00000006/hf) has 8' $start lora.alpha=16
+refused 'lora.rslora is true, and the adapter of lora.path (ck/step-00000006/hf) has false' $start lora.rslora=true
+refused 'lora.modules_to_save is [lm_head], and the adapter of lora.path (ck/step-00000006/hf) has []' $start lora.modules_to_save=[lm_head]
+refused 'lora.targets: has not self_attn.k_proj, and the adapter of lora.path has' $start lora.targets=[q_proj]
+run -n 1 run.yaml checkpoint.path= $start lora.alpha=8 lora.targets=[q_proj,k_proj,v_proj,o_proj,mlp.gate_proj,up_proj,down_proj]
+ok "$([ $? = 0 ] && holds log 'weights of base, adapters of ck/step-00000006/hf'; echo $?)" "the same is fine, and the screen says where adapters begin"
+other 'tensors = {k: v for k, v in tensors.items() if 0}; head = "base_model.model.lm_head.weight"; header[head] = {"dtype": "F32", "shape": [256, 64]}; tensors[head] = bytes(4 * 256 * 64); config["modules_to_save"] = ["lm_head"]'
+refused 'other has no lora_A of any layer, only modules that were trained whole' lora.path=other
 config() { # key, value: PEFT's folder with another value
     rm -rf other
     cp -r ck/step-00000006/hf other

@@ -51,6 +51,12 @@ const struct ckpt_adapter_spec *ckpt_adapter_spec(const struct ckpt_adapter *ada
 /* Its tensors, under the names of the file. Lives as long as the adapter. */
 struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
 
+/* Its folder, or that of the checkpoint that it is of. Lives as long as the adapter. */
+const char *ckpt_adapter_folder(const struct ckpt_adapter *adapter);
+/* FSDP_EINVAL names the first tensor, and its file, that holds what is no finite number. Reads all
+ * of the file. Local, blocks. */
+int ckpt_adapter_check_values(struct ckpt_adapter *adapter, struct fsdp_err *err);
+
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* Each a path as above, or PATH=WEIGHT: what is added is multiplied by WEIGHT. Where a path exists
@@ -60,15 +66,20 @@ int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int
 /* NULL is allowed. */
 void ckpt_adapters_close(struct ckpt_adapters *adapters);
 /* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's, FSDP_EUNSUPPORTED a
- * module that was trained whole, of one of several adapters or of one with a weight. Local. */
+ * module that was trained whole, of one of several adapters or of one with a weight, FSDP_EINVAL a
+ * tensor that holds what is no finite number. Local, blocks. */
 int ckpt_adapters_check(const struct ckpt_adapters *adapters, const struct ckpt *model,
                         struct fsdp_err *err);
 /* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
 bool ckpt_adapters_change(const struct ckpt_adapters *adapters, const char *weight);
 /* values: a box of a tensor of the model, in its dtype, row-major: some whole rows, or a part of
- * one. They become what PEFT's merge_and_unload makes of them. Thread safe. Blocks. */
+ * one. They become what PEFT's merge_and_unload makes of them. FSDP_EINVAL names the tensor where
+ * its dtype cannot hold them. Thread safe. Blocks. */
 int ckpt_adapters_apply(const struct ckpt_adapters *adapters, const struct fsdp_tensor *weight,
                         const struct fsdp_box *box, void *values, struct fsdp_err *err);
+/* The folder of adapter i, as ckpt_adapter_folder, and its tensors; NULL behind the last one. */
+const char *ckpt_adapters_folder(const struct ckpt_adapters *adapters, int i,
+                                 const struct ckpt **ckpt);
 /* Adds to a hash which they are. Local, blocks. */
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *adapters, struct fsdp_err *err);
 

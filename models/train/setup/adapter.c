@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "adapter.h"
 
 static int texts_of(const char ***out, const struct fsdp_tunable_list *list, struct fsdp_err *err)
@@ -24,13 +28,99 @@ static int from_settings(struct train_adapter *a, const struct config *c, struct
     return FSDP_OK;
 }
 
+/* ---- from files ------------------------------------------------------------------------------ */
+
+static int refuse_given(const struct config *c, const char *key, struct fsdp_err *err,
+                        const char *theirs)
+{
+    char ours[FSDP_TUNABLE_STRING_NBYTES], name[32];
+
+    snprintf(name, sizeof name, "lora.%s", key);
+    config_value(ours, c, name);
+    return fsdp_err_blame(err,
+                          fsdp_err_set(err, FSDP_EINVAL,
+                                       "%s is %.200s, and the adapter of lora.path (%s) has "
+                                       "%.200s; leave out one of both",
+                                       name, ours, c->lora.path, theirs),
+                          key);
+}
+
+static bool has_text(const char *const *texts, int ntexts, const char *text)
+{
+    for (int i = 0; i < ntexts; i++)
+        if (!strcmp(texts[i], text))
+            return true;
+    return false;
+}
+
+/* texts, as a list of YAML that ends where out does */
+static void list_texts(char *out, size_t nbytes, const char *const *texts, int ntexts)
+{
+    size_t at = (size_t)snprintf(out, nbytes, "[");
+
+    for (int i = 0; i < ntexts && at < nbytes; i++)
+        at += (size_t)snprintf(out + at, nbytes - at, "%s%s", i ? ", " : "", texts[i]);
+    if (at < nbytes)
+        snprintf(out + at, nbytes - at, "]");
+}
+
+static int check_modules(const struct config *c, const struct ckpt_adapter_spec *spec,
+                         struct fsdp_err *err)
+{
+    const struct fsdp_tunable_list *list = &c->lora.modules_to_save;
+    char theirs[256];
+    bool same = list->nelem == spec->nmodules;
+
+    for (int i = 0; i < list->nelem; i++)
+        same &= has_text(spec->modules_to_save, spec->nmodules, fsdp_tunable_list_at(list, i));
+    list_texts(theirs, sizeof theirs, spec->modules_to_save, spec->nmodules);
+    return same ? FSDP_OK : refuse_given(c, "modules_to_save", err, theirs);
+}
+
+/* all-linear, the default */
+static bool takes_all(const struct fsdp_tunable_list *list)
+{
+    return list->nelem == 1 && !strcmp(fsdp_tunable_list_at(list, 0), "all-linear");
+}
+
+/* What the settings say besides is what the files say. Defaults say nothing: they are all in what
+ * --print-config wrote. */
+static int check_given(const struct config *c, const struct ckpt_adapter_spec *spec,
+                       struct fsdp_err *err)
+{
+    char theirs[64];
+
+    if (c->lora.r && c->lora.r != spec->r) {
+        snprintf(theirs, sizeof theirs, "%d", spec->r);
+        return refuse_given(c, "r", err, theirs);
+    }
+    if (c->lora.alpha > 0 && fabs(c->lora.alpha - spec->alpha) > 1e-9 * fabs(spec->alpha)) {
+        snprintf(theirs, sizeof theirs, "%g", spec->alpha);
+        return refuse_given(c, "alpha", err, theirs);
+    }
+    if (c->lora.rslora && !spec->rslora)
+        return refuse_given(c, "rslora", err, "false");
+    return c->lora.modules_to_save.nelem ? check_modules(c, spec, err) : FSDP_OK;
+}
+
 static int from_files(struct train_adapter *a, const struct config *c, struct fsdp_err *err)
 {
-    FSDP_TRY(ckpt_adapter_open(&a->start, c->lora.path, err));
+    FSDP_TRY(fsdp_err_blame(err, ckpt_adapter_open(&a->start, c->lora.path, err), "path"));
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->start);
-    if (c->lora.r && c->lora.r != spec->r)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s has adapters of rank %d, and lora.r is %d",
-                            c->lora.path, spec->r, (int)c->lora.r);
+    if (!spec->ntargets)
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                           "%s has no lora_A of any layer, only modules that were "
+                                           "trained whole: put them into the model with "
+                                           "ckpt-merge --adapter, and train that",
+                                           c->lora.path),
+                              "path");
+    FSDP_TRY(check_given(c, spec, err));
+    if (!takes_all(&c->lora.targets)) {
+        FSDP_TRY(texts_of(&a->targets, &c->lora.targets, err));
+        a->lora.given = a->targets;
+        a->lora.ngiven = c->lora.targets.nelem;
+    }
     a->rslora = spec->rslora;
     a->alpha = spec->alpha;
     a->lora.r = spec->r;
@@ -46,7 +136,7 @@ int train_adapter_open(struct train_adapter *a, const struct config *c, struct f
     int rc = FSDP_OK;
 
     if (c->lora.path[0])
-        rc = fsdp_err_blame(err, from_files(a, c, err), "path");
+        rc = from_files(a, c, err);
     else if (c->lora.r)
         rc = from_settings(a, c, err);
     if (rc || !a->lora.r)

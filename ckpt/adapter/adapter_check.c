@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Does an adapter fit the model that it is added to, and has it values? */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "merge.h"
+#include "source/source.h"
+
+enum { NAME_NBYTES = 1024 };
+#define WEIGHT ".weight"
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static int check_finite(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                        struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = ctx;
+    float x;
+
+    (void)pos;
+    for (size_t at = 0; at < nbytes; at += sizeof x) {
+        memcpy(&x, (const char *)src + at, sizeof x);
+        if (!isfinite(x))
+            return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s' holds %g, which is not finite",
+                                t->tensor.name, x);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_adapter_check_values(struct ckpt_adapter *adapter, struct fsdp_err *err)
+{
+    struct ckpt *ckpt = ckpt_adapter_ckpt(adapter);
+
+    for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
+        struct fsdp_slice slice = {.tensor = t->tensor, .nreplica = 1};
+        const struct fsdp_slice_io io = {.ctx = (void *)(uintptr_t)t, .write = check_finite};
+        if (!fsdp_dtype_is_float(t->tensor.dtype))
+            continue;
+        slice.tensor.dtype = FSDP_F32;
+        for (int d = 0; d < t->tensor.ndim; d++)
+            slice.box.length[d] = t->tensor.shape[d];
+        const int rc = ckpt_read_slice(ckpt, &slice, &io, err);
+        if (rc)
+            return fsdp_err_prefix(err, rc, "%s: ", ckpt_path(ckpt));
+    }
+    return FSDP_OK;
+}
+
+/* ---- what belongs to what -------------------------------------------------------------------- */
+
+static int refuse_weight(const struct ckpt_merged *m, const struct ckpt *model, const char *name,
+                         const char *why, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EMISMATCH, "adapter %s does not belong to %s: %s %s", m->path,
+                        ckpt_path(model), name, why);
+}
+
+static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
+{
+    return t && t->tensor.ndim == 2 && (!rows || t->tensor.shape[0] == rows) &&
+           (!cols || t->tensor.shape[1] == cols);
+}
+
+static int check_low(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
+                     struct fsdp_err *err)
+{
+    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *a = ckpt_merged_part(m, weight, "lora_A.weight");
+    const struct ckpt_tensor *b = ckpt_merged_part(m, weight, "lora_B.weight");
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    const bool across = spec->transposed;
+
+    if (!w)
+        return refuse_weight(m, model, weight, "is not in the model", err);
+    if (!is_matrix(w, 0, 0))
+        return refuse_weight(m, model, weight, "is no matrix in the model", err);
+    if (!a || !b)
+        return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
+                            ckpt_path(ckpt_adapter_ckpt(m->adapter)), a ? 'A' : 'B', weight,
+                            a ? 'B' : 'A');
+    if (!is_matrix(a, (uint64_t)spec->r, w->tensor.shape[across ? 0 : 1]) ||
+        !is_matrix(b, w->tensor.shape[across ? 1 : 0], (uint64_t)spec->r))
+        return refuse_weight(m, model, weight, "has another shape there than lora_A and lora_B fit",
+                             err);
+    return FSDP_OK;
+}
+
+static int check_whole(const struct ckpt_merged *m, const struct ckpt *model,
+                       const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
+{
+    const char *weight = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
+    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+
+    if (!w)
+        return refuse_weight(m, model, weight, "is not in the model", err);
+    if (w->tensor.ndim != own->tensor.ndim ||
+        memcmp(w->tensor.shape, own->tensor.shape,
+               sizeof *w->tensor.shape * (size_t)w->tensor.ndim))
+        return refuse_weight(m, model, weight, "has another shape there", err);
+    if (ckpt_merged_part(m, weight, "lora_A.weight"))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "adapter %s: %s was trained whole (modules_to_save) and has an "
+                            "adapter, too, which is not supported",
+                            m->path, weight);
+    if (alone && m->weight == 1)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "adapter %s: %s was trained whole (modules_to_save), and takes the place "
+                        "of the model's: it can be added to no other adapter and has no weight; "
+                        "merge this adapter alone",
+                        m->path, weight);
+}
+
+static int check_tensor(const struct ckpt_merged *m, const struct ckpt *model,
+                        const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
+{
+    static const char *const parts[] = {".lora_A.weight", ".lora_B.weight"};
+    const char *name = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
+    const size_t n = strlen(name);
+    char weight[NAME_NBYTES];
+
+    for (int i = 0; i < 2; i++) {
+        const size_t suffix = strlen(parts[i]);
+        if (n <= suffix || strcmp(name + n - suffix, parts[i]))
+            continue;
+        snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
+        return check_low(m, model, weight, err);
+    }
+    return check_whole(m, model, own, alone, err);
+}
+
+int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
+                        struct fsdp_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
+        FSDP_TRY(ckpt_adapter_check_values(a->all[i].adapter, err));
+        for (int t = 0; t < ckpt_ntensors(own); t++)
+            FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), a->count == 1, err));
+    }
+    return FSDP_OK;
+}
