@@ -92,7 +92,7 @@ static const char *const refused[] = {
     "rank_pattern",      "alpha_pattern",           "lora_bias",
     "target_parameters", "layer_replication",       "use_qalora",
     "use_bdlora",        "trainable_token_indices", "velora_config",
-    "monteclora_config", "alora_invocation_tokens", "use_dora",
+    "monteclora_config", "alora_invocation_tokens",
 };
 /* Of init_lora_weights: those that change the model, too. */
 static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
@@ -108,8 +108,8 @@ static int refuse_key(const char *path, const char *key, const json_t *value, st
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "%s: %s %.80s is not supported: LoRA and rsLoRA on linear maps are", path, key,
-                 text ? text : "");
+                 "%s: %s %.80s is not supported: LoRA, rsLoRA and DoRA on linear maps are", path,
+                 key, text ? text : "");
     free(text);
     return FSDP_EUNSUPPORTED;
 }
@@ -209,6 +209,7 @@ static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err
     FSDP_TRY(check_keys(a->json, path, err));
     FSDP_TRY(read_scale(a, path, err));
     a->spec.dropout = json_number_value(json_object_get(a->json, "lora_dropout"));
+    a->spec.dora = json_is_true(json_object_get(a->json, "use_dora"));
     a->spec.transposed = json_is_true(json_object_get(a->json, "fan_in_fan_out"));
     a->spec.base = json_string_value(json_object_get(a->json, "base_model_name_or_path"));
     return FSDP_OK;

@@ -63,8 +63,33 @@ static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
            (!cols || t->tensor.shape[1] == cols);
 }
 
+/* DoRA's, which belong to the adapter; t NULL: it has none. */
+static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *model,
+                            const char *weight, const struct ckpt_tensor *t, bool alone,
+                            struct fsdp_err *err)
+{
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    const uint64_t *shape = ckpt_tensor_find(model, weight)->tensor.shape;
+
+    if (!t && !spec->dora)
+        return FSDP_OK;
+    if (!t || !spec->dora)
+        return fsdp_err_set(err, FSDP_EMISMATCH, "%s: use_dora is %s, and of %s there is %s",
+                            ckpt_path(ckpt_adapter_ckpt(m->adapter)), spec->dora ? "true" : "false",
+                            weight, t ? "a lora_magnitude_vector" : "no lora_magnitude_vector");
+    if (t->tensor.ndim != 1 || t->tensor.shape[0] != shape[spec->transposed ? 1 : 0])
+        return refuse_weight(m, model, weight,
+                             "has another shape there than lora_magnitude_vector fits", err);
+    if (alone && m->weight == 1)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "adapter %s: it scales %s (DoRA): it can be added to no other adapter and "
+                        "has no weight; merge this adapter alone",
+                        m->path, weight);
+}
+
 static int check_low(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
-                     struct fsdp_err *err)
+                     bool alone, struct fsdp_err *err)
 {
     const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
     const struct ckpt_tensor *a = ckpt_merged_part(m, weight, "lora_A.weight");
@@ -84,7 +109,8 @@ static int check_low(const struct ckpt_merged *m, const struct ckpt *model, cons
         !is_matrix(b, w->tensor.shape[across ? 1 : 0], (uint64_t)spec->r))
         return refuse_weight(m, model, weight, "has another shape there than lora_A and lora_B fit",
                              err);
-    return FSDP_OK;
+    return check_magnitudes(m, model, weight, ckpt_merged_part(m, weight, "lora_magnitude_vector"),
+                            alone, err);
 }
 
 static int check_whole(const struct ckpt_merged *m, const struct ckpt *model,
@@ -116,24 +142,25 @@ static int check_whole(const struct ckpt_merged *m, const struct ckpt *model,
 static int check_tensor(const struct ckpt_merged *m, const struct ckpt *model,
                         const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
 {
-    static const char *const parts[] = {".lora_A.weight", ".lora_B.weight"};
+    static const char *const parts[] = {".lora_A.weight", ".lora_B.weight",
+                                        ".lora_magnitude_vector"};
     const char *name = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
     const size_t n = strlen(name);
     char weight[NAME_NBYTES];
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const size_t suffix = strlen(parts[i]);
         if (n <= suffix || strcmp(name + n - suffix, parts[i]))
             continue;
         snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
-        return check_low(m, model, weight, err);
+        return check_low(m, model, weight, alone, err);
     }
     return check_whole(m, model, own, alone, err);
 }
 
-int ckpt_adapters_check(const struct ckpt_adapters *a, const struct ckpt *model,
-                        struct fsdp_err *err)
+int ckpt_adapters_check(struct ckpt_adapters *a, struct ckpt *model, struct fsdp_err *err)
 {
+    a->model = model;
     for (int i = 0; i < a->count; i++) {
         const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
         FSDP_TRY(ckpt_adapter_check_values(a->all[i].adapter, err));

@@ -35,7 +35,7 @@ int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct
         spec->r, "lora_alpha", number_of(spec->alpha), "lora_dropout", spec->dropout,
         "target_modules", list_of(spec->targets, spec->ntargets), "modules_to_save",
         list_of(spec->modules_to_save, spec->nmodules), "use_rslora", spec->rslora, "use_dora",
-        false, "fan_in_fan_out", spec->transposed, "bias", "none", "inference_mode", true,
+        spec->dora, "fan_in_fan_out", spec->transposed, "bias", "none", "inference_mode", true,
         "init_lora_weights", true, "rank_pattern", "alpha_pattern");
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Adapters into the weights that they belong to: W + scale B A, or its transpose where the model's
- * matrices are (in, out). Of a weight a block of rows is changed at a time; for it, A or the rows
- * of B are read anew, so that memory does not grow with the adapters.
- */
+/* Adapters into the weights that they belong to: W + scale B A, or its transpose where the model's
+ * matrices are (in, out). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +10,6 @@
 #include "merge.h"
 #include "source/source.h"
 #include "util/convert.h"
-
-enum { NAME_NBYTES = 1024 };
-#define WEIGHT ".weight"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -56,6 +50,8 @@ int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int
     struct ckpt_adapters *a = fsdp_alloc(1, sizeof *a, "adapters", err);
     int rc = a ? FSDP_OK : FSDP_ENOMEM;
 
+    if (rc == FSDP_OK)
+        pthread_mutex_init(&a->lengths.lock, NULL);
     if (rc == FSDP_OK && !(a->all = fsdp_alloc((size_t)npaths, sizeof *a->all, "adapters", err)))
         rc = FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < npaths; i++) {
@@ -78,31 +74,11 @@ void ckpt_adapters_close(struct ckpt_adapters *a)
         ckpt_adapter_close(a->all[i].adapter);
         fsdp_free(a->all[i].path);
     }
-    if (a)
+    if (a) {
         fsdp_free(a->all);
+        ckpt_lengths_free(&a->lengths);
+    }
     fsdp_free(a);
-}
-
-/* ---- names ----------------------------------------------------------------------------------- */
-
-const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,
-                                           const char *part)
-{
-    char name[NAME_NBYTES];
-    const size_t n = strlen(weight), suffix = strlen(WEIGHT);
-
-    if (n < suffix || strcmp(weight + n - suffix, WEIGHT))
-        return NULL;
-    const int len =
-        snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%.*s.%s", (int)(n - suffix), weight, part);
-    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
-}
-
-const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight)
-{
-    char name[NAME_NBYTES];
-    const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", weight);
-    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
 }
 
 bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
@@ -116,111 +92,16 @@ bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
-{
-    (void)err;
-    memcpy((char *)ctx + pos, src, nbytes);
-    return FSDP_OK;
-}
-
-/* A box of a tensor of the adapter, in `dtype`. */
-static int read_box(void *out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
-                    const struct fsdp_box *box, enum fsdp_dtype dtype, struct fsdp_err *err)
-{
-    struct fsdp_slice slice = {.tensor = t->tensor, .box = *box, .nreplica = 1};
-    const struct fsdp_slice_io io = {.ctx = out, .write = take};
-    slice.tensor.dtype = dtype;
-    return ckpt_read_slice(ckpt_adapter_ckpt(m->adapter), &slice, &io, err);
-}
-
-/* out (rows, cols) = x (cols, rows)ᵀ */
-static void transpose(float *out, const float *x, size_t rows, size_t cols)
-{
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            out[i * cols + j] = x[j * rows + i];
-}
-
-/* Rows [first, first + n) along dimension `dim` of a matrix with two dimensions, as fp32; turned:
- * as its transpose. *out is freed with fsdp_free. */
-struct strip {
-    int dim;
-    uint64_t first, n;
-    bool turned;
-};
-
-static int read_strip(float **out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
-                      const struct strip *s, struct fsdp_err *err)
-{
-    struct fsdp_box box = {.length = {t->tensor.shape[0], t->tensor.shape[1]}};
-    box.offset[s->dim] = s->first;
-    box.length[s->dim] = s->n;
-    const size_t rows = (size_t)box.length[0], cols = (size_t)box.length[1];
-    float *x = fsdp_alloc(rows * cols, sizeof *x, "adapter", err);
-    float *turned = s->turned && x ? fsdp_alloc(rows * cols, sizeof *x, "adapter", err) : NULL;
-    int rc = x && (turned || !s->turned) ? read_box(x, m, t, &box, FSDP_F32, err) : FSDP_ENOMEM;
-
-    if (rc == FSDP_OK && turned)
-        transpose(turned, x, cols, rows);
-    *out = turned ? turned : x;
-    if (turned || rc)
-        fsdp_free(x);
-    if (rc) {
-        fsdp_free(turned);
-        *out = NULL;
-    }
-    return rc;
-}
-
-/* The change of a block is left (rows, r) times right (r, columns of the weight). */
-struct factors {
-    float *left, *right;
-    size_t r, ncols;
-    double scale;
-};
-
-static int read_factors(struct factors *f, const struct ckpt_merged *m,
-                        const struct fsdp_tensor *weight, const struct fsdp_box *box,
-                        struct fsdp_err *err)
-{
-    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const struct ckpt_tensor *a = ckpt_merged_part(m, weight->name, "lora_A.weight");
-    const struct ckpt_tensor *b = ckpt_merged_part(m, weight->name, "lora_B.weight");
-    const uint64_t first = box->offset[0], n = box->length[0];
-    const bool across = spec->transposed;
-    const struct strip left = {across ? 1 : 0, first, n, across};
-    const struct strip right = {0, 0, across ? b->tensor.shape[0] : a->tensor.shape[0], across};
-
-    *f = (struct factors){.r = (size_t)spec->r,
-                          .ncols = (size_t)weight->shape[1],
-                          .scale = ckpt_adapter_scale(spec) * m->weight};
-    FSDP_TRY(read_strip(&f->left, m, across ? a : b, &left, err));
-    return read_strip(&f->right, m, across ? b : a, &right, err);
-}
-
-/* change[n] += scale * (left right)[row, first + ...]. sum: n elements of scratch. */
-static void add_row(float *change, float *sum, const struct factors *f, size_t row, size_t first,
-                    size_t n)
-{
-    memset(sum, 0, n * sizeof *sum);
-    for (size_t k = 0; k < f->r; k++) {
-        const float left = f->left[row * f->r + k], *right = f->right + k * f->ncols + first;
-        for (size_t j = 0; j < n; j++)
-            sum[j] += left * right[j];
-    }
-    for (size_t j = 0; j < n; j++)
-        change[j] += (float)(sum[j] * f->scale);
-}
-
-/* values[n] of dtype += change[n], rounded once, as PEFT does; change is lost. Returns whether all
- * that was finite is. */
-static bool add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide, size_t n)
+/* values[n] of dtype += change[n], times scale[i * step] where that is there, rounded once, as PEFT
+ * does; change is lost. Returns whether all that was finite is. */
+static bool add_change(void *values, enum fsdp_dtype dtype, float *change, float *wide, size_t n,
+                       const float *scale, size_t step)
 {
     bool finite = true;
 
     ckpt_convert(wide, FSDP_F32, values, dtype, n);
     for (size_t i = 0; i < n; i++)
-        change[i] = wide[i] + change[i];
+        change[i] = scale ? scale[i * step] * (wide[i] + change[i]) : wide[i] + change[i];
     ckpt_convert(values, dtype, change, FSDP_F32, n);
     ckpt_convert(change, FSDP_F32, values, dtype, n);
     for (size_t i = 0; i < n; i++)
@@ -229,51 +110,77 @@ static bool add_change(void *values, enum fsdp_dtype dtype, float *change, float
 }
 
 /* The factors of all adapters of a weight; *count: how many there are. */
-static int read_all(struct factors *all, int *count, const struct ckpt_adapters *a,
+static int read_all(struct ckpt_factors *all, int *count, const struct ckpt_adapters *a,
                     const struct fsdp_tensor *weight, const struct fsdp_box *box,
                     struct fsdp_err *err)
 {
     *count = 0;
     for (int i = 0; i < a->count; i++)
         if (ckpt_merged_part(&a->all[i], weight->name, "lora_A.weight"))
-            FSDP_TRY(read_factors(&all[(*count)++], &a->all[i], weight, box, err));
+            FSDP_TRY(ckpt_factors_read(&all[(*count)++], &a->all[i], weight, box, err));
     return FSDP_OK;
 }
 
+/* What changes a box, and what is computed with. */
+struct change {
+    struct ckpt_factors *all;
+    int count;
+    struct ckpt_scales scales;
+    float *rows; /* two of the box's width */
+};
+
+static void change_free(struct change *c)
+{
+    for (int i = 0; i < c->count; i++)
+        ckpt_factors_free(&c->all[i]);
+    fsdp_free(c->all);
+    fsdp_free(c->scales.scale);
+    fsdp_free(c->rows);
+}
+
+static int change_read(struct change *c, struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+                       const struct fsdp_box *box, struct fsdp_err *err)
+{
+    c->rows = fsdp_alloc(2 * (size_t)box->length[1], sizeof *c->rows, "rows of a weight", err);
+    c->all = fsdp_alloc((size_t)a->count, sizeof *c->all, "adapters", err);
+    if (!c->rows || !c->all)
+        return FSDP_ENOMEM;
+    FSDP_TRY(read_all(c->all, &c->count, a, weight, box, err));
+    return c->count ? ckpt_scales_read(&c->scales, a, weight, box, err) : FSDP_OK;
+}
+
 /* A box with several rows has whole ones. */
-static int add_low(const struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+static int add_low(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
                    const struct fsdp_box *box, char *values, struct fsdp_err *err)
 {
     const size_t n = (size_t)box->length[1], elem = fsdp_dtype_nbytes(weight->dtype);
-    float *rows = fsdp_alloc(2 * n, sizeof *rows, "rows of a weight", err);
-    struct factors *all = fsdp_alloc((size_t)a->count, sizeof *all, "adapters", err);
-    int count = 0, rc = rows && all ? read_all(all, &count, a, weight, box, err) : FSDP_ENOMEM;
+    struct change c = {0};
+    int rc = change_read(&c, a, weight, box, err);
 
-    for (size_t row = 0; rc == FSDP_OK && count && row < box->length[0]; row++) {
-        memset(rows, 0, n * sizeof *rows);
-        for (int i = 0; i < count; i++)
-            add_row(rows, rows + n, &all[i], row, (size_t)box->offset[1], n);
-        if (!add_change(values + row * n * elem, weight->dtype, rows, rows + n, n))
+    for (size_t row = 0; rc == FSDP_OK && c.count && row < box->length[0]; row++) {
+        const float *scale =
+            c.scales.scale && c.scales.by_row ? c.scales.scale + row : c.scales.scale;
+        memset(c.rows, 0, n * sizeof *c.rows);
+        for (int i = 0; i < c.count; i++)
+            ckpt_factors_add(c.rows, c.rows + n, &c.all[i], row, (size_t)box->offset[1], n);
+        if (!add_change(values + row * n * elem, weight->dtype, c.rows, c.rows + n, n, scale,
+                        !c.scales.by_row))
             rc = fsdp_err_set(err, FSDP_EINVAL,
                               "%s has values beyond %s with the adapter; is its lora_alpha right?",
                               weight->name, fsdp_dtype_name(weight->dtype));
     }
-    for (int i = 0; i < count; i++) {
-        fsdp_free(all[i].left);
-        fsdp_free(all[i].right);
-    }
-    fsdp_free(all);
-    fsdp_free(rows);
+    change_free(&c);
     return rc;
 }
 
-int ckpt_adapters_apply(const struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+int ckpt_adapters_apply(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
                         const struct fsdp_box *box, void *values, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {
         const struct ckpt_tensor *whole = ckpt_merged_whole(&a->all[i], weight->name);
         if (whole)
-            return read_box(values, &a->all[i], whole, box, weight->dtype, err);
+            return ckpt_merged_read(values, ckpt_adapter_ckpt(a->all[i].adapter), &whole->tensor,
+                                    box, weight->dtype, err);
     }
     return weight->ndim == 2 ? add_low(a, weight, box, values, err) : FSDP_OK;
 }
@@ -287,8 +194,8 @@ const char *ckpt_adapters_folder(const struct ckpt_adapters *a, int i, const str
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {
-        const double scale = ckpt_adapter_scale(ckpt_adapter_spec(a->all[i].adapter));
-        const double factors[] = {a->all[i].weight, scale};
+        const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->all[i].adapter);
+        const double factors[] = {a->all[i].weight, ckpt_adapter_scale(spec), spec->dora};
         *hash = fsdp_hash(*hash, factors, sizeof factors);
         FSDP_TRY(ckpt_source_hash(hash, ckpt_adapter_ckpt(a->all[i].adapter), err));
     }

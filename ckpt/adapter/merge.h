@@ -3,6 +3,8 @@
 #ifndef CKPT_ADAPTER_MERGE_H
 #define CKPT_ADAPTER_MERGE_H
 
+#include <pthread.h>
+
 #include "ckpt/adapter.h"
 
 struct ckpt_merged {
@@ -11,10 +13,50 @@ struct ckpt_merged {
     char *path; /* as it was given */
 };
 
+/* Lengths of the columns of adapted matrices (in, out), each made from all of its rows. */
+enum { CKPT_NLENGTHS = 16 };
+struct ckpt_lengths {
+    char *name[CKPT_NLENGTHS]; /* of the weight; NULL: unused */
+    float *length[CKPT_NLENGTHS];
+    int next; /* to be replaced */
+    pthread_mutex_t lock;
+};
+
 struct ckpt_adapters {
     struct ckpt_merged *all;
     int count;
+    struct ckpt *model;          /* borrowed; NULL: not checked yet */
+    struct ckpt_lengths lengths; /* of the one adapter that has magnitudes */
 };
+
+/* The change of a block is left (rows, r) times right (r, columns of the weight). */
+struct ckpt_factors {
+    float *left, *right;
+    size_t r, ncols;
+    double scale;
+};
+/* Of the rows of a weight that a box has. Freed by ckpt_factors_free, also after an error. */
+int ckpt_factors_read(struct ckpt_factors *f, const struct ckpt_merged *m,
+                      const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                      struct fsdp_err *err);
+void ckpt_factors_free(struct ckpt_factors *f);
+/* change[n] += scale * (left right)[row, first + ...]. sum: n elements of scratch. */
+void ckpt_factors_add(float *change, float *sum, const struct ckpt_factors *f, size_t row,
+                      size_t first, size_t n);
+/* A box of a tensor, in `dtype`. */
+int ckpt_merged_read(void *out, struct ckpt *ckpt, const struct fsdp_tensor *t,
+                     const struct fsdp_box *box, enum fsdp_dtype dtype, struct fsdp_err *err);
+
+/* What DoRA multiplies a box of a weight with: magnitude / length, of each row (by_row) or of each
+ * column of the box. */
+struct ckpt_scales {
+    float *scale; /* freed with fsdp_free; NULL: nothing is multiplied */
+    bool by_row;
+};
+int ckpt_scales_read(struct ckpt_scales *scales, struct ckpt_adapters *a,
+                     const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                     struct fsdp_err *err);
+void ckpt_lengths_free(struct ckpt_lengths *lengths);
 
 /* The adapter's tensor that is this part ("lora_A.weight") of a weight; NULL where it has none. */
 const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,

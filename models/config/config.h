@@ -54,7 +54,7 @@ struct config {
         int64_t r;             /* 0: no adapters */
         double alpha, dropout; /* alpha -1: r */
         struct fsdp_tunable_list targets, modules_to_save;
-        bool rslora;
+        bool rslora, dora;
         char path[CONFIG_TEXT];
     } lora;
     struct {

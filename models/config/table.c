@@ -38,6 +38,8 @@ const struct fsdp_tunable config_table[] = {
     ROW(lora, modules_to_save, LIST, "", NULL,
         "Modules that are trained whole besides, such as lm_head: names or their ends"),
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
+    ROW(lora, dora, BOOL, "false", NULL,
+        "DoRA: train the lengths of the rows of adapted weights, too, which is slower; on the CPU"),
     ROW(lora, path, STRING, "", NULL,
         "Folder of a PEFT adapter to begin from, which says all of the above but dropout; empty: new "
         "adapters"),

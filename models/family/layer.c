@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both branches of a layer are made of: products, norms, the addition to the stream. */
+/* What both branches of a layer are made of: linear maps, norms, the addition to the stream. */
 #include "layer.h"
 
 static int rows_of(const struct stack_block *blk)
@@ -7,141 +7,36 @@ static int rows_of(const struct stack_block *blk)
     return blk->B * blk->Tq;
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
-
-/* A slot's matrix: where it begins, as its family stores it. */
-struct matrix {
-    const struct stack_param *w, *b; /* b NULL: no bias */
-    size_t at;                       /* elements of w before it */
-    struct stack_place place;
-    int ldw; /* transposed: elements from a row to the next; else 0 */
-};
-
-static struct matrix matrix_of(const struct model *m, const struct stack_block *blk,
-                               enum stack_slot slot)
-{
-    const struct stack_place place = m->place[slot];
-    const bool transposed = m->family->names->fusion == TRAITS_TRANSPOSED;
-    return (struct matrix){
-        .w = &blk->param[place.weight],
-        .b = place.bias < 0 ? NULL : &blk->param[place.bias],
-        .at = (size_t)place.first * (transposed ? 1 : (size_t)place.nin),
-        .place = place,
-        .ldw = transposed ? m->weight[place.weight].cols : 0,
-    };
-}
-
-static const void *weight_at(const struct matrix *x)
-{
-    return nn_at(x->w->w, x->w->w_dtype, x->at);
-}
-
-static const void *bias_at(const struct matrix *x)
-{
-    return x->b ? nn_at(x->b->w, x->b->w_dtype, (size_t)x->place.first) : NULL;
-}
-
-float layer_pair_beta(const struct stack_param *w, const struct stack_param *b)
-{
-    return w->dw || !b ? w->dw_beta : b->dw_beta;
-}
-
-/* What a product reads and writes, as nn_linear and nn_affine name it. */
-struct operands {
-    void *out, *db;
-    const void *x, *w, *b, *dy;
-    float beta;
-};
-enum direction { FORWARD, TO_INPUT, TO_WEIGHT };
-
-static int run_linear(const struct model *m, const struct stack_block *blk,
-                      const struct matrix *matrix, const struct operands *o, enum direction way,
-                      struct fsdp_err *err)
-{
-    int (*const run[])(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *) = {
-        m->nn->linear_forward, m->nn->linear_backward_input, m->nn->linear_backward_weight};
-    const struct nn_linear args = {.out = o->out,
-                                   .db = o->db,
-                                   .b = o->b,
-                                   .x = o->x,
-                                   .w = o->w,
-                                   .dy = o->dy,
-                                   .work = blk->work,
-                                   .rows = rows_of(blk),
-                                   .nin = matrix->place.nin,
-                                   .nout = matrix->place.nout,
-                                   .beta = o->beta,
-                                   .dtype = blk->dtype,
-                                   .y_dtype = blk->dtype,
-                                   .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype};
-    return run[way](blk->lane, &args, err);
-}
-
-static int run_affine(const struct model *m, const struct stack_block *blk,
-                      const struct matrix *matrix, const struct operands *o, enum direction way,
-                      struct fsdp_err *err)
-{
-    int (*const run[])(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *) = {
-        m->nn->affine_forward, m->nn->affine_backward_input, m->nn->affine_backward_weight};
-    const struct nn_affine args = {.out = o->out,
-                                   .db = o->db,
-                                   .b = o->b,
-                                   .x = o->x,
-                                   .w = o->w,
-                                   .dy = o->dy,
-                                   .work = blk->work,
-                                   .rows = rows_of(blk),
-                                   .nin = matrix->place.nin,
-                                   .nout = matrix->place.nout,
-                                   .ldw = matrix->ldw,
-                                   .beta = o->beta,
-                                   .dtype = blk->dtype,
-                                   .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype};
-    return run[way](blk->lane, &args, err);
-}
-
-static int run_product(const struct model *m, const struct stack_block *blk,
-                       const struct matrix *matrix, const struct operands *o, enum direction way,
-                       struct fsdp_err *err)
-{
-    return matrix->ldw ? run_affine(m, blk, matrix, o, way, err)
-                       : run_linear(m, blk, matrix, o, way, err);
-}
+/* ---- linear maps ----------------------------------------------------------------------------- */
 
 int layer_project(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err)
 {
-    const struct matrix matrix = matrix_of(m, blk, slot);
-    const struct operands o = {
-        .out = out, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix), .beta = beta};
-    FSDP_TRY(run_product(m, blk, &matrix, &o, FORWARD, err));
-    return layer_lora_forward(m, blk, slot, out, x, err);
+    const bool scaled = layer_has_magnitudes(m, slot);
+
+    if (!scaled || layer_lora_drops(m, blk)) /* else what DoRA scales is all that there is */
+        FSDP_TRY(layer_plain(m, blk, slot, out, x, beta, err));
+    return scaled ? layer_dora_forward(m, blk, slot, out, x, beta, err)
+                  : layer_lora_forward(m, blk, slot, out, x, err);
 }
 
 int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                         void *dx, const void *dy, float beta, struct fsdp_err *err)
 {
-    const struct matrix matrix = matrix_of(m, blk, slot);
-    const struct operands o = {.out = dx, .dy = dy, .w = weight_at(&matrix), .beta = beta};
-    FSDP_TRY(run_product(m, blk, &matrix, &o, TO_INPUT, err));
-    return layer_lora_input(m, blk, slot, dx, dy, err);
+    const bool scaled = layer_has_magnitudes(m, slot);
+
+    if (!scaled || layer_lora_drops(m, blk))
+        FSDP_TRY(layer_plain_input(m, blk, slot, dx, dy, beta, err));
+    return scaled ? layer_dora_input(m, blk, slot, dx, dy, beta, err)
+                  : layer_lora_input(m, blk, slot, dx, dy, err);
 }
 
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                          const void *dy, const void *x, struct fsdp_err *err)
 {
-    const struct matrix matrix = matrix_of(m, blk, slot);
-    const struct stack_param *w = matrix.w, *b = matrix.b;
-    const struct operands o = {.out = nn_at(w->dw, w->dw_dtype, matrix.at),
-                               .db =
-                                   b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL,
-                               .dy = dy,
-                               .x = x,
-                               .beta = layer_pair_beta(w, b)};
-    FSDP_TRY(run_product(m, blk, &matrix, &o, TO_WEIGHT, err));
-    return layer_lora_weight(m, blk, slot, dy, x, err);
+    FSDP_TRY(layer_plain_weight(m, blk, slot, dy, x, err));
+    return layer_has_magnitudes(m, slot) ? layer_dora_weight(m, blk, slot, dy, x, err)
+                                         : layer_lora_weight(m, blk, slot, dy, x, err);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */

@@ -54,6 +54,37 @@ int layer_lora_input(const struct model *m, const struct stack_block *blk, enum 
 int layer_lora_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                       const void *dy, const void *x, struct fsdp_err *err);
 
+/* Is a slot's adapter one of DoRA? */
+bool layer_has_magnitudes(const struct model *m, enum stack_slot slot);
+/* Has the input of adapters dropout? */
+bool layer_lora_drops(const struct model *m, const struct stack_block *blk);
+/* A slot with magnitudes, all of it: out = the map of x + beta out, dx likewise. With dropout the
+ * map itself, without its adapter, is in out and dx already, and beta is of no account. */
+int layer_dora_forward(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                       void *out, const void *x, float beta, struct fsdp_err *err);
+int layer_dora_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                     void *dx, const void *dy, float beta, struct fsdp_err *err);
+int layer_dora_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                      const void *dy, const void *x, struct fsdp_err *err);
+
+/* A slot's weight and bias, where they begin. */
+struct layer_matrix {
+    const void *w, *b; /* b NULL: none */
+    int ldw;           /* as in nn_affine where the weight is transposed; else 0 */
+};
+struct layer_matrix layer_matrix(const struct model *m, const struct stack_block *blk,
+                                 enum stack_slot slot);
+/* The map of a slot without its adapter, as layer_project and the two after it; and without its
+ * bias: out = x Wᵀ + beta out. */
+int layer_plain(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                void *out, const void *x, float beta, struct fsdp_err *err);
+int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                  void *out, const void *x, float beta, struct fsdp_err *err);
+int layer_plain_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                      void *dx, const void *dy, float beta, struct fsdp_err *err);
+int layer_plain_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                       const void *dy, const void *x, struct fsdp_err *err);
+
 /* The norm of this slot over rows of `dim` elements, at work in the block: weights are set, x, y
  * and what else it takes are the caller's to set. */
 struct stack_norm layer_norm(const struct stack_block *blk, const struct model *m,

@@ -79,10 +79,14 @@ struct model_info {
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output
  * for x, scale * B A x is added. What a model was before is frozen, but for modules_to_save. */
+#define MODEL_MAGNITUDE ".lora_magnitude_vector" /* behind the name of a module */
 struct model_lora {
     int r;          /* rows of A; 0: no adapters */
     double scale;   /* alpha / r, or alpha / sqrt(r) */
     double dropout; /* probability, of A's input */
+    /* DoRA (Liu et al., arXiv 2402.09353): the rows of W + scale B A get the lengths that a vector
+     * of magnitudes has, which is trained besides. */
+    bool dora;
     /* Names of modules, or ends of them that begin after a dot; "all-linear": every linear map of
      * the layers. The texts and arrays are borrowed until describe. */
     const char *const *targets, *const *modules_to_save;

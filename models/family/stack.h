@@ -9,9 +9,9 @@
 
 #include "family.h"
 
-/* Those of a family, and two of each linear map's adapter. */
+/* Those of a family, and of each linear map's adapter A, B and magnitudes. */
 enum { STACK_MAX_BASE = 24, STACK_MAX_LINEAR = 7 };
-enum { STACK_MAX_WEIGHTS = STACK_MAX_BASE + 2 * STACK_MAX_LINEAR, STACK_NAME_NBYTES = 64 };
+enum { STACK_MAX_WEIGHTS = STACK_MAX_BASE + 3 * STACK_MAX_LINEAR, STACK_NAME_NBYTES = 64 };
 
 /* The modules of a layer: itself, which has the norms, and the two inside it. */
 enum stack_part { STACK_PART_LAYER, STACK_PART_ATTENTION, STACK_PART_MLP, STACK_NPARTS };
@@ -54,7 +54,7 @@ struct stack_weight {
 struct stack_place {
     int weight, bias; /* of the layer's weights; -1: none */
     int first, nin, nout;
-    int lora; /* the weight that is A of its adapter, before B; 0: none */
+    int lora; /* the weight that is A of its adapter, before B and magnitudes; 0: none */
 };
 
 /* A matrix (rows, cols) of each expert, or a vector (rows) where cols is 0: a weight of each, in
@@ -201,9 +201,11 @@ struct stack_block {
     void *norm; /* (R, C) */
     void *act;  /* (R, stack_act_width) */
     void *low,
-        *d_low;   /* (R, r) of adapters: what A gives, and its gradient; NULL: there are none */
-    void *low_in; /* (R, widest input of an adapter) with its dropout; NULL: it has none */
-    float *work;  /* of attention and of products, which do not run at once */
+        *d_low;     /* (R, r) of adapters: what A gives, and its gradient; NULL: there are none */
+    void *low_in;   /* (R, widest input of an adapter) with its dropout; NULL: it has none */
+    void *wide;     /* (R, widest output of an adapter) of DoRA; NULL: it is not used */
+    float *lengths; /* (widest output of an adapter) of weights; NULL likewise */
+    float *work;    /* of attention and of products, which do not run at once */
 };
 
 /* The block's attention. */
@@ -285,8 +287,11 @@ void stack_list_weights(struct model *m);
 
 /* Adds the weights of adapters, as m->lora says. */
 int stack_list_lora(struct model *m, struct fsdp_err *err);
-/* The widest input of an adapter. */
-int stack_lora_width(const struct model *m);
+/* The widest input and output of an adapter. */
+struct stack_lora_widths {
+    int nin, nout;
+};
+struct stack_lora_widths stack_lora_widths(const struct model *m);
 /* Is a parameter of the model without adapters trained? */
 bool stack_is_trained(const struct model *m, const char *name);
 /* FSDP_EINVAL names an item of modules_to_save that fits no parameter of the tree. */

@@ -58,7 +58,7 @@ static void add_part(struct model *m, const struct stack_weight *of, const char 
 }
 
 /* The adapter of a weight, which is made where there is none yet. A begins as PEFT's does, by
- * torch's kaiming_uniform_(a=sqrt(5)). */
+ * torch's kaiming_uniform_(a=sqrt(5)); magnitudes must be set once the weight is known. */
 static int adapter_of(struct model *m, const struct stack_place *place)
 {
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
@@ -66,11 +66,13 @@ static int adapter_of(struct model *m, const struct stack_place *place)
             return m->place[slot].lora;
     const struct stack_weight of = m->weight[place->weight];
     const struct fsdp_init uniform = {FSDP_INIT_UNIFORM, (float)(1 / sqrt(place->nin))};
-    const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0};
+    const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0}, ones = {FSDP_INIT_ONES, 0};
     const int nout = m->family->names->fusion == TRAITS_TRANSPOSED ? of.cols : of.rows;
     const int lora = m->nweights;
     add_part(m, &of, ".lora_A" WEIGHT, m->lora.r, place->nin, uniform);
     add_part(m, &of, ".lora_B" WEIGHT, nout, m->lora.r, zeros);
+    if (m->lora.dora)
+        add_part(m, &of, MODEL_MAGNITUDE, nout, 0, ones);
     return lora;
 }
 
@@ -139,6 +141,13 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
         m->place[slot].lora = 0;
     if (!m->lora.r)
         return FSDP_OK;
+    if (m->lora.dora && !m->nn->lengths)
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                           "device %s has no operators for DoRA; set fsdp.device "
+                                           "to cpu",
+                                           m->nn->name),
+                              "dora");
     FSDP_TRY(check_targets(m, err));
     for (int slot = 0; slot < STACK_NSLOTS; slot++) {
         struct stack_place *place = &m->place[slot];
@@ -154,12 +163,16 @@ int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_e
     return stack_list_lora(m, err);
 }
 
-int stack_lora_width(const struct model *m)
+struct stack_lora_widths stack_lora_widths(const struct model *m)
 {
-    int most = 0;
-    for (int slot = 0; slot < STACK_NSLOTS; slot++)
-        if (m->place[slot].lora && m->place[slot].nin > most)
-            most = m->place[slot].nin;
+    struct stack_lora_widths most = {0};
+    for (int slot = 0; slot < STACK_NSLOTS; slot++) {
+        const struct stack_place *place = &m->place[slot];
+        if (place->lora && place->nin > most.nin)
+            most.nin = place->nin;
+        if (place->lora && place->nout > most.nout)
+            most.nout = place->nout;
+    }
     return most;
 }
 

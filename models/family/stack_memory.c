@@ -171,8 +171,13 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
         blk->low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
         blk->d_low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
     }
+    const struct stack_lora_widths widths = stack_lora_widths(m);
     if (m->lora.r && m->lora.dropout > 0)
-        blk->low_in = carve_act(&a->work, m, rows * (size_t)stack_lora_width(m));
+        blk->low_in = carve_act(&a->work, m, rows * (size_t)widths.nin);
+    if (m->lora.r && m->lora.dora) {
+        blk->wide = carve_act(&a->work, m, rows * (size_t)widths.nout);
+        blk->lengths = carve_f32(&a->work, (size_t)widths.nout);
+    }
 }
 
 static void qk_norm_layout(struct stack_block *blk, const struct model *m, size_t rows,

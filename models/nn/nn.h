@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 11
+#define NN_OPS_ABI 12
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -227,6 +227,30 @@ struct nn_scale_add {
     size_t nelem;
     float alpha, beta;
     enum fsdp_dtype dtype;
+};
+
+/* DoRA (Liu et al., arXiv 2402.09353): the outputs of a linear map with an adapter are scaled as if
+ * its weight's rows had the lengths of the magnitudes. Lengths of the rows of w + scale b a. */
+struct nn_lengths {
+    float *length;     /* (nout) */
+    const void *w;     /* (nout, nin); with ldw (nin, nout), whose rows lie ldw elements apart */
+    const void *a, *b; /* (r, nin), (nout, r) */
+    int nin, nout, r, ldw;
+    float scale;
+    enum fsdp_dtype dtype; /* of w, a, b */
+};
+/* out = x magnitude / length + b + beta out, by columns. backward: dm = the sum over rows of
+ * dy x / length + beta dm. */
+struct nn_columns {
+    void *out;             /* (rows, cols); backward: dm (cols) */
+    const void *x;         /* (rows, cols); may be out where beta is 0 */
+    const void *dy;        /* (rows, cols) backward */
+    const void *magnitude; /* (cols) */
+    const float *length;   /* (cols) */
+    const void *b;         /* (cols) NULL: none */
+    int rows, cols;
+    float beta;
+    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* dtype: x, out, dy; w_dtype: magnitude, b */
 };
 
 /* Copies `rows` x nblocks blocks of `width` elements: element i of block j of row r is
@@ -469,6 +493,10 @@ struct nn_ops {
     int (*pointwise_forward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
     int (*pointwise_backward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
     int (*scale_add)(struct fsdp_lane *, const struct nn_scale_add *, struct fsdp_err *);
+    /* (optional) All or none of the three. */
+    int (*lengths)(struct fsdp_lane *, const struct nn_lengths *, struct fsdp_err *);
+    int (*columns_forward)(struct fsdp_lane *, const struct nn_columns *, struct fsdp_err *);
+    int (*columns_backward)(struct fsdp_lane *, const struct nn_columns *, struct fsdp_err *);
     int (*copy_blocks)(struct fsdp_lane *, const struct nn_copy_blocks *, struct fsdp_err *);
     int (*logits)(struct fsdp_lane *, const struct nn_logits *, struct fsdp_err *);
     int (*dropout)(struct fsdp_lane *, const struct nn_dropout *, struct fsdp_err *);

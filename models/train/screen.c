@@ -27,8 +27,8 @@ static void show_model(struct report *report, const struct train_parts *p,
                 p->ops->family(p->model), report_count(count, fsdp_param_nelem_total(p->tree)),
                 dropout);
     if (train_adapter_is_on(&p->adapter))
-        report_fact(report, "adapters", "rank %d, times %g: %s parameters are trained",
-                    p->adapter.lora.r, p->adapter.lora.scale,
+        report_fact(report, "adapters", "%srank %d, times %g: %s parameters are trained",
+                    p->adapter.lora.dora ? "DoRA, " : "", p->adapter.lora.r, p->adapter.lora.scale,
                     report_count(count, train_parts_trained(p)));
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);

@@ -22,6 +22,7 @@ static int choose_resume(struct train_start *s, struct fsdp_err *err)
     s->resume = goes_on ? "auto" : s->parts->config->checkpoint.resume;
     return FSDP_OK;
 }
+#include "train/setup/magnitudes.h"
 
 /* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
  * folder may look different from each node for a while. */
@@ -252,7 +253,7 @@ static int start_adapters(struct train_start *s, struct fsdp_err *err)
     FSDP_TRY(fsdp_init_params(s->parts->fsdp, err));
     FSDP_TRY(load_pretrained(s, TRAIN_BASE | (start ? 0 : TRAIN_WHOLE), err));
     if (!start)
-        return FSDP_OK;
+        return train_magnitudes_begin(s->parts, err);
     const struct reading reading = {
         .ckpt = ckpt_adapter_ckpt(start), .kinds = TRAIN_TRAINED, .prefix = CKPT_ADAPTER_PREFIX};
     return load_slices(s, &reading, err);

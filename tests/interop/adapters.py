@@ -3,7 +3,7 @@
 
 families                  the families whose models have adapters here
 make KIND FAMILY...       an adapter of the tiny model of each (families.py), in folder FAMILY.KIND.start, made and saved
-                          by PEFT, with a B that is not zero
+                          by PEFT, with a B that is not zero and magnitudes that are not the weights' lengths
 check KIND RUN FAMILY...  prints a TAP line for each check of each family, where FAMILY.KIND.RUN holds, as far as it exists:
   sgd/                    the adapter after a step of SGD with learning rate RATE: its gradients are those of torch,
                           within 1e-5 of each tensor's
@@ -16,13 +16,16 @@ two FAMILY FOLDER         the folder is the model with the adapter lora and -0.5
 change FOLDER TENSOR      changes an element of a tensor
 losses FILE FILE          two files of metrics have the same losses; of a step that is there twice, the latter counts
 same MODEL ADAPTER MERGED PEFT's greedy tokens with the adapter are transformers' with the merged folder
-new FAMILY FOLDER    the adapter of a run with learning rate 0: A has the values of kaiming_uniform_(a=sqrt(5)), B is 0
+dropped FAMILY P KIND...  the run in row.KIND, of one row with lora.dropout P, is PEFT's with the same masks
+new FAMILY FOLDER    the adapter of a run without a step: A has the values of kaiming_uniform_(a=sqrt(5)), B is 0, and
+                     magnitudes are PEFT's
 """
 import json
 import os
 import sys
 import warnings
 
+import numpy as np
 import peft
 import torch
 import transformers
@@ -32,9 +35,11 @@ import families
 
 warnings.filterwarnings("ignore")
 R, ALPHA, RATE, STEPS = 3, 7, families.RATE, families.STEPS
+MAGNITUDE = "lora_magnitude_vector"
 KINDS = {
     "lora": dict(),
     "rslora": dict(use_rslora=True),
+    "dora": dict(use_dora=True),
     "save": dict(save=True),
 }
 # One of each way in which linear maps are stored, and of each place of norms.
@@ -64,6 +69,8 @@ def make(kind, *names):
             for name, parameter in model.named_parameters():
                 if "lora_B" in name:
                     parameter.normal_(std=0.1)
+                if MAGNITUDE in name:
+                    parameter.mul_(1 + 0.1 * torch.randn_like(parameter))
         model.save_pretrained(f"{family}.{kind}.start")
 
 
@@ -76,7 +83,7 @@ def adapted(family, folder):
 
 def trained(model):
     """Values and gradients of what is trained, under the names of PEFT's file."""
-    state = {name.replace(".default", "").replace(".modules_to_save", ""): parameter
+    state = {name.replace(".default", "").replace(".modules_to_save", "").replace(MAGNITUDE + ".weight", MAGNITUDE): parameter
              for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert state
     return state
@@ -98,10 +105,14 @@ def check_gradients(kind, family, folder):
     return f"gradients of {len(error)} tensors differ by up to {max(error.values()):.1g}"
 
 
+def adamw(model):
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(0.9, 0.95),
+                             weight_decay=0)
+
+
 def train(kind, family):
     model = adapted(family, f"{family}.{kind}.start")
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(0.9, 0.95),
-                                  weight_decay=0)
+    optimizer = adamw(model)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -112,8 +123,79 @@ def train(kind, family):
     return model, losses
 
 
+class Dropped(torch.nn.Module):
+    """Dropout whose masks are the run's: element 8 w + j of block i of a row is word w of counter 8 i + j (Philox 4x32-10),
+    keyed by seed, layer and place, and dropped where that is below p."""
+    step = 0  # of the run, which is also the number of its row
+
+    def __init__(self, p, layer, site):
+        super().__init__()
+        key = 0xcbf29ce484222325
+        for byte in np.array([0, layer, site], dtype="<u8").tobytes():
+            key = (key ^ byte) * 0x100000001b3 % 2**64
+        self.p, self.key = p, key
+
+    def words(self, counters):
+        low = np.uint64(2**32 - 1)
+        c = [counters & low, counters >> np.uint64(32), np.full_like(counters, Dropped.step), np.zeros_like(counters)]
+        k = [self.key % 2**32, self.key >> 32]
+        for _ in range(10):
+            a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+            c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(k[0]), b & low,
+                 (a >> np.uint64(32)) ^ c[3] ^ np.uint64(k[1]), a & low]
+            k = [(k[0] + 0x9E3779B9) % 2**32, (k[1] + 0xBB67AE85) % 2**32]
+        return np.stack(c)
+
+    def forward(self, x):
+        at = np.arange(x[0].numel(), dtype=np.uint64)
+        counters = at // np.uint64(32) * np.uint64(8) + at % np.uint64(8)
+        words = self.words(counters)[at.astype(np.int64) % 32 // 8, np.arange(len(at))]
+        kept = torch.from_numpy((words >= int(self.p * 2**32)).astype(np.float64)).reshape(x.shape)
+        return x * kept / (1 - self.p)
+
+
+def drop(model, p):
+    """Gives the adapters of a model with separate linear maps the run's dropout."""
+    layers = model.base_model.model.model.layers
+    maps = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+            "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    for number, layer in enumerate(layers):
+        own = [name for name, _ in layer.named_parameters()]
+        nbase = sum("lora_" not in name for name in own)
+        parts = 2 + any(MAGNITUDE in name for name in own)
+        for i, name in enumerate(maps):
+            layer.get_submodule(name).lora_dropout["default"] = Dropped(p, number, 4 + nbase + parts * i)
+
+
+def dropped(family, p, *kinds):
+    for kind in kinds:
+        check_dropped(family, kind, p, f"row.{kind}")
+
+
+def check_dropped(family, kind, p, folder):
+    model = adapted(family, f"{family}.{kind}.start")
+    drop(model, float(np.float32(float(p))))
+    losses = []
+    optimizer = adamw(model)
+    for Dropped.step in range(STEPS):
+        optimizer.zero_grad()
+        loss = families.losses_of(model, families.rows()[:1])[0]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    close_losses(losses, f"{folder}/metrics.jsonl")
+    saved = load_file(f"{folder}/ck/step-{STEPS:08}/hf/adapter_model.safetensors")
+    error = {k: ((saved[k] - v).norm() / v.norm()).item() for k, v in trained(model).items()}
+    wrong = {k: v for k, v in error.items() if not v <= 1e-5}
+    assert not wrong, wrong
+    print(f"{family}, {kind}, dropout {p}: {len(error)} tensors differ by up to {max(error.values()):.1g}")
+
+
 def check_losses(kind, family, path):
-    want = train(kind, family)[1]
+    return close_losses(train(kind, family)[1], path)
+
+
+def close_losses(want, path):
     with open(path) as f:
         got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
     assert len(got) == STEPS and want[-1] < want[0], (got, want)
@@ -211,9 +293,15 @@ def check(kind, run, *names):
 
 def new(family, folder):
     state = load_file(f"{folder}/adapter_model.safetensors")
+    weights = dict(peft.get_peft_model(families.load(family, torch.float32), config_of("dora", families.load(family, torch.float32)))
+                   .named_parameters())
     for name, value in state.items():
         if "lora_B" in name:
             assert not value.any(), name
+            continue
+        if MAGNITUDE in name:
+            want = weights[name + ".default.weight"]
+            assert (value - want).norm() <= 1e-6 * want.norm(), name
             continue
         bound = value.shape[1] ** -0.5  # uniform in +-bound, as torch makes it
         assert value.abs().max() <= bound and value.abs().max() > 0.8 * bound, (name, value.abs().max(), bound)
@@ -224,5 +312,5 @@ def new(family, folder):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"families": lambda: print(*FAMILIES), "make": make, "check": check, "new": new, "two": two,
+    {"families": lambda: print(*FAMILIES), "make": make, "check": check, "new": new, "two": two, "dropped": dropped,
      "change": change, "losses": losses, "same": same}[sys.argv[1]](*sys.argv[2:])

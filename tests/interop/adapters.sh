@@ -15,7 +15,7 @@ python() {
 }
 families=${ADAPTERS:-llama phi3 gpt2}
 [ "$families" != all ] || families=$(python adapters families)
-kinds='lora rslora save'
+kinds='lora rslora dora save'
 
 python families make $families >log 2>&1
 ok $? "transformers saves a tiny model of each family"
@@ -76,6 +76,7 @@ merge() {
 }
 merge lora merge
 merge rslora bf16 bfloat16
+merge dora bf16 bfloat16
 merge save merge
 set -- $families
 ckpt-merge -q --adapter $1.lora.start --adapter $1.rslora.start=-0.5 $1 -o two/ >log 2>&1
@@ -90,15 +91,35 @@ run lora three 3
 run lora hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
 families=$(echo $families | tr ' ' '\n' | grep -E 'llama|phi3|gpt2' || echo $families)
 run rslora three 3
+run dora three 3
 run save three 3
 run lora full 2 fsdp.activation_checkpointing=full
 run lora grad_op 2 fsdp.sharding_strategy=SHARD_GRAD_OP fsdp.activation_checkpointing=selective
 
-# A new adapter begins as PEFT's.
+# With the dropout of the run.
 set -- $families
+head -c 50 tokens.bin >row.bin
+for kind in lora dora; do
+    cat >row.yaml <<END
+model: {path: $1}
+lora: {path: $1.$kind.start, dropout: 0.25}
+data: {path: row.bin, format: u16, seq_len: 24}
+train: {steps: 10, global_batch_size: 1}
+optim: {lr: 1e-3, betas: [0.9, 0.95], schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+checkpoint: {path: row.$kind/ck}
+log: {metrics: row.$kind/metrics.jsonl}
+END
+    mkdir row.$kind
+    fsdp-launch row.yaml >log 2>&1
+    ok $? "$1, $kind: dropout"
+done
+python adapters dropped $1 0.25 lora dora >log 2>&1
+ok $? "it is PEFT's, with the same masks"
+
+# A new adapter begins as PEFT's.
 cat >new.yaml <<END
 model: {path: $1}
-lora: {r: 8, alpha: 16}
+lora: {r: 8, alpha: 16, dora: true}
 data: {path: tokens.bin, format: u16, seq_len: 24}
 train: {steps: 0}
 checkpoint: {path: new}

@@ -6,6 +6,7 @@
 
 #include "suite_elementwise.h"
 #include "suite_experts.h"
+#include "suite_columns.h"
 #include "suite_logits.h"
 
 /* out = beta * (what was there) + sum over k of a[i][k] b[k][j], all three given by strides. */
@@ -489,6 +490,8 @@ static void run_operators(void)
     run_elementwise();
     run_logits();
     run_experts();
+    if (nn->lengths) /* optional */
+        run_columns();
 }
 
 #endif

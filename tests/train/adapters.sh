@@ -77,6 +77,41 @@ done
 "$BIN/ckpt-merge" -q --adapter ck base -o map/ --map fuse-qkv >log 2>err
 ok "$([ $? = 2 ] && holds err 'merge them first'; echo $?)" "a map with an adapter is refused"
 
+# ---- DoRA ----
+run -n 2 run.yaml lora.dora=true checkpoint.path=dora fsdp.activation_checkpointing=full log.metrics=dora.jsonl
+ok "$([ $? = 0 ] && holds log 'DoRA, rank 4, times 2: '; echo $?)" "two ranks train DoRA, with dropout"
+mkdir half2 && cp -r dora/step-00000003 half2/
+run -n 3 run.yaml lora.dora=true checkpoint.path=half2 log.metrics=half2.jsonl
+ok "$([ "$(losses half2.jsonl | wc -l)" = 3 ] && [ "$(losses half2.jsonl)" = "$(losses dora.jsonl)" ]; echo $?)" "three resume it, with the same losses"
+ok "$([ "$(losses dora.jsonl)" != "$(losses metrics.jsonl)" ]; echo $?)" "which are not those of LoRA"
+run -n 2 run.yaml lora.dora=true checkpoint.path= fsdp.param_dtype=bfloat16 log.metrics=dora16.jsonl
+ok "$(paste -d ' ' <(losses dora.jsonl) <(losses dora16.jsonl) | awk '{ d = $2 - $4; if (d * d > 4e-4) bad = 1 } END { exit bad || NR != 3 }'; echo $?)" \
+    "in bf16 they are about the same"
+run -n 1 run.yaml lora.path=dora checkpoint.path= train.steps=3
+ok "$([ $? = 0 ] && holds log 'DoRA, rank 4'; echo $?)" "it can be begun from"
+refused() { # text, options
+    local text=$1
+    shift
+    run -n 1 run.yaml checkpoint.path= "$@"
+    ok "$([ $? != 0 ] && holds err "$text"; echo $?)" "refused: $*"
+}
+refused 'lora.dora: tensor model.layers.0.self_attn.q_proj.lora_magnitude_vector is not trained, and is trained in' checkpoint.path=dora train.steps=7
+refused 'lora.dora is true, and the adapter of lora.path (ck/step-00000006/hf) has false' lora.path=ck/step-00000006/hf lora.dora=true
+"$BIN/ckpt-merge" -q --adapter dora base -o scaled/ --threads 3 >log 2>err
+ok $? "merged"
+"$BIN/fsdp-generate" --model scaled --tokens 1,2,3 --logits >a2 2>err
+"$BIN/fsdp-generate" --model base --adapter dora --tokens 1,2,3 --logits >b 2>err
+ok "$([ -s a2 ] && cmp -s a2 b && ! cmp -s a2 a && ! cmp -s a2 c; echo $?)" "the merged model is the model with it, to the bit"
+"$BIN/ckpt-merge" -q --adapter dora base -o small/ --mem 4M --threads 1 >log 2>err && "$BIN/ckpt-diff" scaled small >log 2>err
+ok $? "also where little memory is there"
+run -n 1 run.yaml lora.dora=true checkpoint.path=none1 train.steps=0 &&
+    "$BIN/ckpt-merge" -q --adapter none1 base -o same/ >log 2>err && "$BIN/ckpt-diff" --atol 1e-7 base same >log 2>err
+ok $? "new adapters change nothing"
+for adapters in "dora=0.5" "dora --adapter ck"; do
+    "$BIN/ckpt-merge" -q --adapter $adapters base -o none/ --overwrite >log 2>err
+    ok "$([ $? != 0 ] && holds err '(DoRA): it can be added to no other adapter and has no weight'; echo $?)" "refused: $adapters"
+done
+
 # ---- what an adapter's files must be ----
 # other TENSORS SCRIPT: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
 other() {
@@ -123,6 +158,9 @@ other 'config["use_rslora"] = "true"'
 unmerged 'other/adapter_config.json: use_rslora is "true": neither true nor false'
 other 'del tensors[q + "B.weight"]'
 unmerged 'other/adapter_model.safetensors: has lora_A of model.layers.0.self_attn.q_proj.weight, and no lora_B'
+other 'config["use_dora"] = True'
+unmerged 'proj.weight there is no lora_magnitude_vector'
+refused "has no tensor 'base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector'" lora.path=other
 other 'del tensors[q + "A.weight"]'
 unmerged 'other/adapter_model.safetensors: has lora_B of model.layers.0.self_attn.q_proj.weight, and no lora_A'
 for out in ck/step-00000006/hf ck/step-00000006/hf/merged ck/step-00000006/merged ck/step-00000006/hf/x.safetensors; do
@@ -151,12 +189,6 @@ ok $? "for other ranks it has all that a run resumes from"
 ok "$([ $? != 0 ] && holds err 'holds adapters and not the model' && [ ! -e alone ]; echo $?)" "adapters without their model are no model"
 
 # ---- what is refused ----
-refused() { # text, options
-    local text=$1
-    shift
-    run -n 1 run.yaml checkpoint.path= "$@"
-    ok "$([ $? != 0 ] && holds err "$text"; echo $?)" "refused: $*"
-}
 refused "lora.targets: 'q_porj' is no linear map" lora.targets=[q_porj]
 refused "lora.modules_to_save: the model has no module 'head'" lora.modules_to_save=[head]
 refused "lora.modules_to_save: 'q_proj' has an adapter (lora.targets) and is trained whole, too" lora.modules_to_save=[q_proj]
@@ -179,9 +211,8 @@ config() { # key, value: PEFT's folder with another value
     cp -r ck/step-00000006/hf other
     sed -i "s/\"$1\": [^,]*/\"$1\": $2/" other/adapter_config.json
 }
-for key in use_dora bias peft_type rank_pattern; do
+for key in bias peft_type rank_pattern; do
     case $key in
-    use_dora) config $key true ;;
     rank_pattern) config $key '{"q_proj": 8}' ;;
     *) config $key '"all"' ;;
     esac

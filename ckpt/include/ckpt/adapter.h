@@ -5,6 +5,7 @@
  *
  *     base_model.model.<module>.lora_A.weight               (r, in)
  *     base_model.model.<module>.lora_B.weight               (out, r)
+ *     base_model.model.<module>.lora_magnitude_vector       (out), of DoRA
  *     base_model.model.<module>.weight                      a module that was trained whole
  */
 #ifndef CKPT_ADAPTER_H
@@ -25,6 +26,7 @@ struct ckpt_adapter_spec {
     int r;
     double alpha, dropout;
     bool rslora;      /* multiplied by alpha / sqrt(r), not alpha / r */
+    bool dora;        /* with magnitudes */
     bool transposed;  /* the model's matrices are (in, out), as GPT-2's are */
     const char *base; /* where the model is that it belongs to; NULL: not said */
     /* Names of modules, from behind the number of their layer on: "self_attn.q_proj". */
@@ -66,16 +68,16 @@ int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int
 /* NULL is allowed. */
 void ckpt_adapters_close(struct ckpt_adapters *adapters);
 /* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's, FSDP_EUNSUPPORTED a
- * module that was trained whole, of one of several adapters or of one with a weight, FSDP_EINVAL a
- * tensor that holds what is no finite number. Local, blocks. */
-int ckpt_adapters_check(const struct ckpt_adapters *adapters, const struct ckpt *model,
-                        struct fsdp_err *err);
+ * module that was trained whole or has magnitudes, of one of several adapters or of one with a
+ * weight, FSDP_EINVAL a tensor that holds what is no finite number. The model, whose weights
+ * magnitudes need, is borrowed until close. Local, blocks. */
+int ckpt_adapters_check(struct ckpt_adapters *adapters, struct ckpt *model, struct fsdp_err *err);
 /* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
 bool ckpt_adapters_change(const struct ckpt_adapters *adapters, const char *weight);
 /* values: a box of a tensor of the model, in its dtype, row-major: some whole rows, or a part of
  * one. They become what PEFT's merge_and_unload makes of them. FSDP_EINVAL names the tensor where
  * its dtype cannot hold them. Thread safe. Blocks. */
-int ckpt_adapters_apply(const struct ckpt_adapters *adapters, const struct fsdp_tensor *weight,
+int ckpt_adapters_apply(struct ckpt_adapters *adapters, const struct fsdp_tensor *weight,
                         const struct fsdp_box *box, void *values, struct fsdp_err *err);
 /* The folder of adapter i, as ckpt_adapter_folder, and its tensors; NULL behind the last one. */
 const char *ckpt_adapters_folder(const struct ckpt_adapters *adapters, int i,

@@ -403,8 +403,8 @@ struct ckpt_reshard_args {
     uint64_t mem_nbytes;         /* budget of buffers */
     int nthreads;                /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
-    bool dry_run;                         /* plans and checks; writes nothing */
-    const struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
+    bool dry_run;                   /* plans and checks; writes nothing */
+    struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
     ckpt_progress_f *progress;
     void *progress_ctx;
 };

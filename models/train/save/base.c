@@ -198,9 +198,10 @@ static int compare_trained(const struct train_base *base, json_t *saved, const c
     if (!name)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EMISMATCH,
-                        "%s: tensor %s is %s, and is %s in %s; set lora.targets and "
+                        "%s: tensor %s is %s, and is %s in %s; set lora.targets, lora.dora and "
                         "lora.modules_to_save as they were",
                         json_integer_value(kind) == TRAIN_WHOLE ? "lora.modules_to_save"
+                        : strstr(name, MODEL_MAGNITUDE)         ? "lora.dora"
                                                                 : "lora.targets",
                         name, was ? "not trained" : "trained", was ? "trained" : "not", path);
 }

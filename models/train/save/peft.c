@@ -50,6 +50,7 @@ static int config_text_of(char **out, const struct train_base *base, struct fsdp
                                            .alpha = a->alpha,
                                            .dropout = a->lora.dropout,
                                            .rslora = a->rslora,
+                                           .dora = a->lora.dora,
                                            .transposed = info.transposed,
                                            .base = path,
                                            .targets = targets,

@@ -19,6 +19,7 @@ static int from_settings(struct train_adapter *a, const struct config *c, struct
     FSDP_TRY(texts_of(&a->targets, &c->lora.targets, err));
     FSDP_TRY(texts_of(&a->modules, &c->lora.modules_to_save, err));
     a->rslora = c->lora.rslora;
+    a->lora.dora = c->lora.dora;
     a->alpha = c->lora.alpha > 0 ? c->lora.alpha : (double)c->lora.r;
     a->lora.r = (int)c->lora.r;
     a->lora.targets = a->targets;
@@ -100,6 +101,8 @@ static int check_given(const struct config *c, const struct ckpt_adapter_spec *s
     }
     if (c->lora.rslora && !spec->rslora)
         return refuse_given(c, "rslora", err, "false");
+    if (c->lora.dora && !spec->dora)
+        return refuse_given(c, "dora", err, "false");
     return c->lora.modules_to_save.nelem ? check_modules(c, spec, err) : FSDP_OK;
 }
 
@@ -122,6 +125,7 @@ static int from_files(struct train_adapter *a, const struct config *c, struct fs
         a->lora.ngiven = c->lora.targets.nelem;
     }
     a->rslora = spec->rslora;
+    a->lora.dora = spec->dora;
     a->alpha = spec->alpha;
     a->lora.r = spec->r;
     a->lora.targets = spec->targets;
