@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which modules become units, and parameters that are frozen, ignored or tied. */
+/* Which modules become units, and parameters that are frozen, ignored, carried or tied. */
 #include <math.h>
 #include <sys/mman.h>
 
+#include "core/units/module_tree.h"
 #include "given.h"
 #include "ranks.h"
 #include "tap.h"
@@ -112,6 +113,7 @@ struct cell {
     enum fsdp_wrap_policy wrap;
     bool two_level, threaded;
     int regather;
+    bool carried; /* the root's parameter, whatever the patterns say; else it is ignored */
 };
 
 struct outcome {
@@ -142,14 +144,16 @@ static int count(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *
         if (strcmp(slice->tensor.name, given_names[p]))
             continue;
         j->out->nslices[j->rank][p] += nelem > 0;
-        if ((p == 0 || p == 3) && (nelem != fsdp_tensor_nelem(&slice->tensor) ||
-                                   slice->nreplica != j->cell.nranks || slice->replica != j->rank))
+        const bool whole = p == 3 || (p == 0 && !j->cell.carried);
+        if (whole && (nelem != fsdp_tensor_nelem(&slice->tensor) ||
+                      slice->nreplica != j->cell.nranks || slice->replica != j->rank))
             return fsdp_err_set(err, FSDP_EINTERNAL, "%s is not whole", given_names[p]);
     }
     return FSDP_OK;
 }
 
-/* What a module sees: all its parameters, and gradients of those that are trained. */
+/* What a module sees: all its parameters but those that are carried, and gradients of those that
+ * are trained. */
 static int check_views(struct job *j, const struct given *model, struct fsdp *f,
                        struct fsdp_err *err)
 {
@@ -159,7 +163,8 @@ static int check_views(struct job *j, const struct given *model, struct fsdp *f,
     FSDP_TRY(fsdp_module_enter(f, model->root, FSDP_BACKWARD, &view, err));
     FSDP_TRY(fsdp_module_enter(f, model->block[1], FSDP_BACKWARD, &view, err));
     FSDP_TRY(fsdp_sync(f, err));
-    bool good = view.param[3] && view.param[4] && view.param[0] && view.grad[4];
+    bool good = view.param[3] && view.param[4] && view.grad[4];
+    good &= !view.param[0] == j->cell.carried;
     good &= !view.grad[3] && !view.grad[0] && fsdp_view_grad_beta(&view, 3) == 0;
     good = good && !memcmp(view.param[3], j->init + given_start[3], 30 * sizeof(float));
     fsdp_step_reset(f);
@@ -199,6 +204,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct given model;
 
     given_make(&model);
+    if (c->carried)
+        model.tree->params[model.param[0]].flags = FSDP_PARAM_CARRIED;
     j->rank = oob->rank;
     opts.sharding_strategy = c->strategy;
     opts.wrap_policy = c->wrap;
@@ -223,23 +230,28 @@ static bool run(struct cell cell, struct outcome *out)
     bool good = ranks_run(cell.nranks, cell.nnodes, 60, rank_main, &j, NULL) == 0;
     *out = *j.out;
     munmap(j.out, sizeof *j.out);
-    return ok(good, "%s, %d ranks, %d nodes, wrap %d%s%s runs", fsdp_strategy_name(cell.strategy),
+    return ok(good, "%s, %d ranks, %d nodes, wrap %d%s%s%s runs", fsdp_strategy_name(cell.strategy),
               cell.nranks, cell.nnodes, cell.wrap, cell.two_level ? ", two levels" : "",
-              cell.regather ? ", regathered" : "");
+              cell.regather ? ", regathered" : "", cell.carried ? ", carried" : "");
 }
 
 static void test_kinds(void)
 {
     static const struct cell cells[] = {
-        {2, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 0},
-        {3, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, false, false, 0},
-        {2, 1, FSDP_NO_SHARD, FSDP_WRAP_TRANSFORMER, false, false, 0},
-        {4, 2, FSDP_HYBRID_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 0},
-        {4, 2, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, true, true, 0},
-        {4, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 2},
-        {3, 1, FSDP_ZERO1, FSDP_WRAP_TRANSFORMER, false, true, 0},
+        {2, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 0, false},
+        {3, 1, FSDP_FULL_SHARD, FSDP_WRAP_NONE, false, false, 0, false},
+        {2, 1, FSDP_NO_SHARD, FSDP_WRAP_TRANSFORMER, false, false, 0, false},
+        {4, 2, FSDP_HYBRID_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 0, false},
+        {4, 2, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, true, true, 0, false},
+        {4, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 2, false},
+        {3, 1, FSDP_ZERO1, FSDP_WRAP_TRANSFORMER, false, true, 0, false},
+        {1, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, false, 0, true},
+        {3, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 0, true},
+        {4, 2, FSDP_HYBRID_SHARD, FSDP_WRAP_NONE, false, true, 0, true},
+        {4, 2, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, true, true, 0, true},
+        {4, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, true, 2, true},
     };
-    struct cell alone = {1, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, false, 0};
+    struct cell alone = {1, 1, FSDP_FULL_SHARD, FSDP_WRAP_TRANSFORMER, false, false, 0, false};
     struct outcome want, got;
 
     run(alone, &want);
@@ -259,7 +271,7 @@ static void test_kinds(void)
         ok(!memcmp(got.param, want.param, sizeof got.param), "weights are those of one process");
         bool whole = true;
         for (int r = 0; r < cells[k].nranks; r++)
-            whole &= got.nslices[r][0] == 1 && got.nslices[r][3] == 1;
+            whole &= (cells[k].carried || got.nslices[r][0] == 1) && got.nslices[r][3] == 1;
         ok(whole, "every rank holds the ignored parameters, as replicas");
     }
 }

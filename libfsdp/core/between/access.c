@@ -40,7 +40,7 @@ static int take_memory(struct fsdp *f, const struct unit *unit, struct fsdp_err 
 {
     for (int k = 0; k < UNIT_NFLATS; k++) {
         int flat = unit->flats[k];
-        if (flat < 0)
+        if (flat < 0 || k == UNIT_CARRIED)
             continue;
         f->flats[flat].by_hand = fsdp_device_alloc(
             f->device, gather_slot_nbytes(&f->units.flats[flat]), "unit unsharded by hand", err);
@@ -70,7 +70,7 @@ int fsdp_unshard(struct fsdp *f, int module, struct fsdp_err *err)
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = fsdp_oob_agree(f->mesh->oob, take_memory(f, unit, &why), &why);
     for (int k = 0; k < UNIT_NFLATS && !rc; k++)
-        if (unit->flats[k] >= 0)
+        if (unit->flats[k] >= 0 && k != UNIT_CARRIED)
             rc = gather_by_hand(f, unit->flats[k], &why);
     if (!rc)
         rc = fsdp_sync(f, &why);

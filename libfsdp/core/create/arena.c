@@ -76,7 +76,8 @@ static uint64_t chunks_nbytes(const struct units *units, bool reduced)
     for (int i = 0; i < units->nflats; i++) {
         const struct flat *flat = &units->flats[i];
         enum fsdp_dtype dtype = reduced ? flat->reduce_dtype : flat->param_dtype;
-        bool counts = reduced ? flat_is_chunked(flat) && flat->trainable : gather_is_unpacked(flat);
+        bool counts = reduced ? flat_is_chunked(flat) && flat->trainable
+                              : gather_is_unpacked(flat) && !flat->carried;
         uint64_t nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(dtype);
         if (counts && nbytes > most)
             most = nbytes;

@@ -89,7 +89,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
         f->plan.sched_flats[k] = (struct sched_flat){
             .unit = flat->unit,
             .trainable = flat->trainable,
-            .whole = flat->whole,
+            .whole = flat->whole || flat->carried,
             .full_nbytes = gather_slot_nbytes(flat),
             .encoded = flat->codec,
             .chunked = flat_is_chunked(flat),
@@ -182,6 +182,7 @@ static void write_units(const struct fsdp *f, FILE *to)
                 f->tree->modules[f->units.units[flat->unit].module].name,
                 flat->trainable ? "trainable"
                 : flat->whole   ? "ignored"
+                : flat->carried ? "carried"
                                 : "frozen",
                 (unsigned long long)flat->cut.shard_nelem, flat->cut.chunked ? " in chunks" : "",
                 flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype),

@@ -19,10 +19,13 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
         f->view.grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
 
-/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole. */
+/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole.
+ * What is carried is nowhere. */
 static char *gathered(struct fsdp *f, int flat)
 {
     const struct program *p = f->cursor.program;
+    if (f->units.flats[flat].carried)
+        return NULL;
     if (!sched_is_gathered(&p->input, flat))
         return f->flats[flat].param;
     int slot = sched_slot_of(&p->sched, flat, f->cursor.index);

@@ -100,7 +100,7 @@ static void apply_to_flat(struct flat *flat, const struct unit *unit,
         any |= codec->applies(&flat->tensors[i]);
     flat->param_dtype = unit->param_dtype;
     flat->reduce_dtype = unit->reduce_dtype;
-    flat->codec = unit->encoded && any && !flat->whole ? codec : NULL;
+    flat->codec = unit->encoded && any && !flat->whole && !flat->carried ? codec : NULL;
 }
 
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,

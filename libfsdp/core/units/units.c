@@ -140,7 +140,7 @@ static void number_units(struct units *u, const struct fsdp_module_tree *tree, c
     for (int m = 0; m < tree->nmodules; m++) {
         if (is_unit[m]) {
             u->unit_of_module[m] = u->nunits;
-            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1, -1}};
+            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1, -1, -1}};
         } else {
             u->unit_of_module[m] = u->unit_of_module[tree->modules[m].parent];
         }
@@ -156,7 +156,8 @@ static int mark_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
         for (int p = 0; p < tree->nparams; p++) {
             if (!fsdp_glob_match(patterns[k], tree->params[p].tensor.name))
                 continue;
-            kinds[p] = (unsigned char)kind;
+            if (kinds[p] != UNIT_CARRIED)
+                kinds[p] = (unsigned char)kind;
             found = true;
         }
         if (!found)
@@ -174,9 +175,10 @@ static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tre
     bool trains = false;
     for (int p = 0; p < tree->nparams; p++) {
         unsigned flags = tree->params[p].flags;
-        kinds[p] = flags & FSDP_PARAM_IGNORED  ? UNIT_IGNORED
-                   : flags & FSDP_PARAM_FROZEN ? UNIT_FROZEN
-                                               : UNIT_TRAINABLE;
+        kinds[p] = flags & FSDP_PARAM_CARRIED   ? UNIT_CARRIED
+                   : flags & FSDP_PARAM_IGNORED ? UNIT_IGNORED
+                   : flags & FSDP_PARAM_FROZEN  ? UNIT_FROZEN
+                                                : UNIT_TRAINABLE;
     }
     FSDP_TRY(mark_kinds(kinds, tree, opts->frozen, UNIT_FROZEN, "frozen", err));
     FSDP_TRY(mark_kinds(kinds, tree, opts->ignored, UNIT_IGNORED, "ignored", err));
@@ -198,8 +200,10 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
         ntensors += u->flat_of_param[p] == unit && kinds[p] == kind;
     if (!ntensors)
         return FSDP_OK;
-    *flat = (struct flat){
-        .unit = unit, .trainable = kind == UNIT_TRAINABLE, .whole = kind == UNIT_IGNORED};
+    *flat = (struct flat){.unit = unit,
+                          .trainable = kind == UNIT_TRAINABLE,
+                          .whole = kind == UNIT_IGNORED,
+                          .carried = kind == UNIT_CARRIED};
     flat->tensors = fsdp_alloc((size_t)ntensors, sizeof *flat->tensors, "unit tensors", err);
     flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
     u->units[unit].flats[kind] = u->nflats++;

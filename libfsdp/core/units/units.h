@@ -3,7 +3,7 @@
  * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
  *
  * A unit is a module with what is below it and not in a unit of its own. Its parameters form at
- * most three flat buffers ("flats"), trainable, frozen and ignored, each with its own cut
+ * most four flat buffers ("flats"), trainable, frozen, ignored and carried, each with its own cut
  * (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure function of the
  * arguments.
  */
@@ -16,7 +16,8 @@
 struct flat {
     int unit;
     bool trainable;
-    bool whole; /* on every rank, never gathered: ignored parameters */
+    bool whole;   /* on every rank, never gathered: ignored parameters */
+    bool carried; /* sharded, never gathered */
     int ntensors;
     struct fsdp_tensor *tensors; /* as stored; names borrowed from the tree */
     int *params;                 /* [ntensors] index in the tree */
@@ -33,7 +34,7 @@ static inline bool flat_travels_encoded(const struct flat *flat)
     return flat->codec && flat->cut.nranks > 1;
 }
 
-enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_NFLATS };
+enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_CARRIED, UNIT_NFLATS };
 
 struct unit {
     int module; /* its root */

@@ -19,6 +19,9 @@ struct fsdp_module_tree;
 enum {
     FSDP_PARAM_FROZEN = 1,  /* gathered like the others, not trained */
     FSDP_PARAM_IGNORED = 2, /* whole on every rank, not trained */
+    /* Sharded, never gathered, not trained: what the model does not compute with, but its
+     * checkpoints have. A view shows NULL. */
+    FSDP_PARAM_CARRIED = 4,
 };
 
 /* Empty tree. Its names are copied. */
