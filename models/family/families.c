@@ -7,14 +7,16 @@
 
 /* ---- names of weights ------------------------------------------------------------------------ */
 
-#define LLAMA_NAMES                                                                                \
-    LLAMA_ATTENTION_NAMES, .mlp = ".mlp", .gate = ".mlp.gate_proj", .up = ".mlp.up_proj",          \
-                           .down = ".mlp.down_proj"
+#define LLAMA_NAMES LLAMA_ATTENTION_NAMES, LLAMA_MLP_NAMES
+#define LLAMA_MLP_NAMES                                                                            \
+    .mlp = ".mlp", .gate = ".mlp.gate_proj", .up = ".mlp.up_proj", .down = ".mlp.down_proj"
 #define LLAMA_ATTENTION_NAMES                                                                      \
     .embed = "model.embed_tokens", .layers = "model.layers", .norm = "model.norm",                 \
-    .head = "lm_head", .attention = ".self_attn", .norm1 = ".input_layernorm",                     \
-    .q = ".self_attn.q_proj", .k = ".self_attn.k_proj", .v = ".self_attn.v_proj",                  \
-    .o = ".self_attn.o_proj", .q_norm = ".self_attn.q_norm", .k_norm = ".self_attn.k_norm"
+    .head = "lm_head", LLAMA_LAYER_NAMES
+#define LLAMA_LAYER_NAMES                                                                          \
+    .attention = ".self_attn", .norm1 = ".input_layernorm", .q = ".self_attn.q_proj",              \
+    .k = ".self_attn.k_proj", .v = ".self_attn.v_proj", .o = ".self_attn.o_proj",                  \
+    .q_norm = ".self_attn.q_norm", .k_norm = ".self_attn.k_norm"
 
 static const struct traits_names llama_names = {
     LLAMA_NAMES,
@@ -27,11 +29,19 @@ static const struct traits_names olmo2_names = {
     .post2 = ".post_feedforward_layernorm",
 };
 
-static const struct traits_names gemma2_names = {
-    LLAMA_NAMES,
-    .post1 = ".post_attention_layernorm",
-    .norm2 = ".pre_feedforward_layernorm",
-    .post2 = ".post_feedforward_layernorm",
+#define GEMMA2_NORM_NAMES                                                                          \
+    .post1 = ".post_attention_layernorm", .norm2 = ".pre_feedforward_layernorm",                   \
+    .post2 = ".post_feedforward_layernorm"
+static const struct traits_names gemma2_names = {LLAMA_NAMES, GEMMA2_NORM_NAMES};
+
+static const struct traits_names gemma3_names = {
+    .embed = "language_model.model.embed_tokens",
+    .layers = "language_model.model.layers",
+    .norm = "language_model.model.norm",
+    .head = "language_model.lm_head",
+    LLAMA_LAYER_NAMES,
+    LLAMA_MLP_NAMES,
+    GEMMA2_NORM_NAMES,
 };
 
 static const struct traits_names phi3_names = {
@@ -186,6 +196,14 @@ static const struct family_keys gpt_neox_keys = {.dim = "hidden_size",
     .norm_offset = 1, .norm_eps = 1e-6, .gated = true, .act = NN_GELU_TANH, .tied = true,          \
     .head_dim = 256, .pre_norm = true
 
+#define GEMMA3                                                                                     \
+    CLASSES("Gemma3", "DecoderLayer"),                                                             \
+        .keys = &gemma2_keys, .rope_theta = 1e6, .sliding_rope_theta = 1e4,                        \
+        .sliding_rope_key = "rope_local_base_freq", .rope_by_layer = true,                         \
+        .traits = {                                                                                \
+            GEMMA,          .nkv_heads = 4,    .post_norm = true,      .max_seq_len = 131072,      \
+            .window = 4096, .window_every = 6, .attn_scale = 1.0 / 16, .qk_norm = TRAITS_QK_HEAD}
+
 static const struct family families[] = {
     {.type = "gemma",
      CLASSES("Gemma", "DecoderLayer"),
@@ -200,18 +218,21 @@ static const struct family families[] = {
      .traits = {GEMMA, .nkv_heads = 4, .post_norm = true, .max_seq_len = 8192, .window = 4096,
                 .window_every = 2, .attn_scale = 1.0 / 16, .attn_softcap = 50, .logit_softcap = 30},
      .read = {family_attention_bias, family_gemma_scales, family_softcaps, family_layer_types}},
+    /* Images do not come in: the weights of their model and its projector are carried along. The
+     * class of transformers for both has no soft cap of logits. */
+    {.type = "gemma3",
+     GEMMA3,
+     .names = &gemma3_names,
+     .read = {family_attention_bias, family_gemma_scales, family_window_pattern},
+     .section = "text_config",
+     .defaults = "{\"vocab_size\": 262208, \"hidden_size\": 2304, \"intermediate_size\": 9216, "
+                 "\"num_hidden_layers\": 26, \"num_attention_heads\": 8}",
+     .carries = "language_model."},
     {.type = "gemma3_text",
-     CLASSES("Gemma3", "DecoderLayer"),
+     GEMMA3,
      .names = &gemma2_names,
-     .keys = &gemma2_keys,
-     .traits = {GEMMA, .nkv_heads = 4, .post_norm = true, .max_seq_len = 131072, .window = 4096,
-                .window_every = 6, .attn_scale = 1.0 / 16, .qk_norm = TRAITS_QK_HEAD},
      .read = {family_attention_bias, family_gemma_scales, family_logit_softcap,
-              family_window_pattern},
-     .rope_theta = 1e6,
-     .sliding_rope_theta = 1e4,
-     .sliding_rope_key = "rope_local_base_freq",
-     .rope_by_layer = true},
+              family_window_pattern}},
     {.type = "gpt2",
      .class_name = {"GPT2LMHeadModel", "GPT2Embedding", "GPT2Head", "GPT2Block", "GPT2Attention",
                     "GPT2MLP"},
@@ -422,7 +443,6 @@ static const struct {
     {"falcon_h1", "state-space layers"},
     {"gemma3n", "per-layer embeddings and AltUp"},
     {"gemma4", "its attention and per-layer embeddings"},
-    {"gemma3", "the vision tower of the folder; its text model alone is model_type gemma3_text"},
     {"qwen2_moe", "shared experts with a gate of their own"},
     {"phimoe", "sparse-mixer routing"},
 };
@@ -441,6 +461,20 @@ static int refuse_type(const struct hf_config *hf, const char *type, struct fsdp
     }
     return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "model_type",
                      "'%.64s' is not a known model family (known: %s)", type, known);
+}
+
+int family_enter(const struct family *family, struct hf_config *hf, struct fsdp_err *err)
+{
+    /* Of the whole model, whose values a section need not repeat. */
+    static const char *const outer[] = {"dtype",
+                                        "torch_dtype",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "tie_word_embeddings",
+                                        "quantization_config",
+                                        NULL};
+
+    return family->section ? hf_enter(hf, family->section, outer, family->defaults, err) : FSDP_OK;
 }
 
 int family_of(const struct family **out, const struct hf_config *hf, struct fsdp_err *err)

@@ -32,6 +32,9 @@ struct family {
     const char *sliding_rope_key; /* its key, before transformers 5 */
     double rotary_fraction;       /* of a head, where config.json does not say; 0: 1 */
     const char *rope_parameters;  /* JSON, where config.json has neither these nor rope_scaling */
+    const char *section;          /* of config.json that has the keys; NULL: they are its own */
+    const char *defaults;         /* JSON: values of keys that a section may leave out */
+    const char *carries;          /* weights with this prefix are the model's; NULL: all are */
     bool partial_rotary;          /* config.json may say how much of a head turns */
     bool rope_by_layer;           /* layers with a window have another base */
     bool no_rope;                 /* learned positions, or none */
@@ -41,6 +44,9 @@ struct family {
 /* The row of config.json's model_type. FSDP_EUNSUPPORTED says what is missing, or lists the known
  * ones. */
 int family_of(const struct family **out, const struct hf_config *hf, struct fsdp_err *err);
+
+/* Where the family's keys are in a section of config.json: enters it. */
+int family_enter(const struct family *family, struct hf_config *hf, struct fsdp_err *err);
 
 /* Fills t, whose memory the caller frees with traits_free, also after an error. Errors name file
  * and key. */

@@ -110,6 +110,34 @@ int hf_default(const struct hf_config *config, const char *key, const char *othe
     return FSDP_OK;
 }
 
+int hf_enter(struct hf_config *config, const char *section, const char *const *outer,
+             const char *defaults, struct fsdp_err *err)
+{
+    json_t *inner = json_object_get(config->root, section), *added;
+    char *path;
+    int failed = 0;
+
+    if (!json_is_object(inner))
+        return hf_refuse(config, FSDP_EINVAL, err, section, "is %s, not an object",
+                         inner ? "a value" : "missing");
+    for (; *outer; outer++)
+        if (json_object_get(config->root, *outer))
+            failed |= json_object_set(inner, *outer, json_object_get(config->root, *outer));
+    if (!(added = json_loads(defaults, 0, NULL)) || json_object_update_missing(inner, added))
+        failed = 1;
+    json_decref(added);
+    if (failed)
+        return fsdp_err_set(err, FSDP_ENOMEM, "out of memory for the keys of %s", config->path);
+    if (!(path = fsdp_sprintf(err, "%s: %s", config->path, section)))
+        return FSDP_ENOMEM;
+    fsdp_free(config->path);
+    config->path = path;
+    json_incref(inner);
+    json_decref(config->root);
+    config->root = inner;
+    return FSDP_OK;
+}
+
 /* *out is NULL where the key is absent and may be. */
 static int get(const struct hf_config *config, const char *key, bool required, const json_t **out,
                struct fsdp_err *err)

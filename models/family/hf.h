@@ -22,6 +22,11 @@ bool hf_is_null(const struct hf_config *config, const char *key);
 /* Gives the key this value, JSON, where the file has neither it nor `other`. */
 int hf_default(const struct hf_config *config, const char *key, const char *other, const char *json,
                struct fsdp_err *err);
+/* From now on keys are those of the object `section`, and those of `outer` (NULL-terminated) that
+ * the file has around it, which win. Before all others. Its absent keys get the values that they
+ * have in `defaults`, a JSON object. */
+int hf_enter(struct hf_config *config, const char *section, const char *const *outer,
+             const char *defaults, struct fsdp_err *err);
 /* An integer of [least, most]. */
 int hf_int(const struct hf_config *config, const char *key, bool required, int least, int most,
            int *out, struct fsdp_err *err);

@@ -121,6 +121,11 @@ struct model_ops {
      * map.
      */
     int (*set_lora)(struct model *model, const struct model_lora *lora, struct fsdp_err *err);
+    /* The model computes with tensors whose names begin with this; others of its folder are carried
+     * along: sharded, stored in checkpoints, and otherwise left alone. NULL: all are its own. */
+    const char *(*own_prefix)(const struct model *model);
+    /* Before describe, until which they are borrowed. */
+    void (*set_carried)(struct model *model, const struct fsdp_tensor *tensors, int ntensors);
     /* Adds modules, parameters and activation bytes for micro-batches of B x T. recompute is
      * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,

@@ -32,6 +32,7 @@ static int read_config(struct model *m, const char *path, struct fsdp_err *err)
 
     FSDP_TRY(hf_config_open(&hf, path, err));
     FSDP_TRY_GOTO(family_of(&m->family, hf, err), out);
+    FSDP_TRY_GOTO(family_enter(m->family, hf, err), out);
     FSDP_TRY_GOTO(family_read(&m->traits, m->family, hf, err), out);
 out:
     hf_config_close(hf);
@@ -232,6 +233,21 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
 }
 
+/* As they are in the folder; the root's. */
+static int describe_carried(struct model *m, struct fsdp_module_tree *tree, struct fsdp_err *err)
+{
+    for (int i = 0; i < m->ncarried; i++) {
+        const struct fsdp_tensor *x = &m->carried[i];
+        const struct fsdp_param_desc desc = {.name = x->name,
+                                             .ndim = x->ndim,
+                                             .shape = x->shape,
+                                             .init = {FSDP_INIT_ZEROS, 0},
+                                             .flags = FSDP_PARAM_CARRIED};
+        FSDP_TRY(fsdp_module_add_param(tree, m->root, &desc, NULL, err));
+    }
+    return FSDP_OK;
+}
+
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err)
 {
@@ -254,6 +270,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     for (int i = 0; i < t->nlayers; i++)
         FSDP_TRY(describe_layer(m, tree, i, B, T, err));
     FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));
+    FSDP_TRY(describe_carried(m, tree, err));
     FSDP_TRY(stack_check_saved(m, tree, err));
     m->max_B = B;
     m->max_T = T;
@@ -301,6 +318,17 @@ double stack_flops_per_token(const struct model *m, int T)
     for (int i = 0; i < t->nlayers; i++)
         flops.nwindowed += (t->layers[i] & TRAITS_SLIDING) != 0;
     return flops_train(&flops, T);
+}
+
+const char *stack_own_prefix(const struct model *m)
+{
+    return m->family->carries;
+}
+
+void stack_set_carried(struct model *m, const struct fsdp_tensor *tensors, int ntensors)
+{
+    m->carried = tensors;
+    m->ncarried = ntensors;
 }
 
 const char *stack_family(const struct model *m)

@@ -95,6 +95,8 @@ struct model {
     struct model_dtypes dtypes;
     int nbase, nweights; /* of a layer: without adapters, and with them */
     struct model_lora lora;
+    const struct fsdp_tensor *carried; /* [ncarried] */
+    int ncarried;
     struct stack_weight weight[STACK_MAX_WEIGHTS];
     struct stack_place place[STACK_NSLOTS];
     int nexpert_weights;
@@ -319,6 +321,8 @@ enum { STACK_UNIT_MIN_NELEM = 1 << 18 };
 const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
 void stack_set_dropout(struct model *m, double p);
+const char *stack_own_prefix(const struct model *m);
+void stack_set_carried(struct model *m, const struct fsdp_tensor *tensors, int ntensors);
 const char *stack_family(const struct model *m);
 int stack_vocab_size(const struct model *m);
 int stack_max_seq_len(const struct model *m);

@@ -159,6 +159,15 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
 
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err)
 {
+    if (lora->r && m->family->section)
+        return fsdp_err_blame(
+            err,
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "adapters of model_type %s are not supported, since PEFT has other names "
+                         "for its modules than its folder; train the model whole, or save its text "
+                         "model alone",
+                         m->family->type),
+            "r");
     m->lora = *lora;
     return stack_list_lora(m, err);
 }

@@ -129,7 +129,14 @@ static const struct bad {
      FSDP_EUNSUPPORTED, "experts in every layer"},
     {"model_type", "\"olmoe\"", "\"clip_qkv\": 8.0", FSDP_EUNSUPPORTED, "clip_qkv is not known"},
     {"model_type", "\"fancy\"", NULL, FSDP_EUNSUPPORTED,
-     "(known: gemma, gemma2, gemma3_text, gpt2"},
+     "(known: gemma, gemma2, gemma3, gemma3_text, gpt2"},
+    {"model_type", "\"gemma3\"", NULL, FSDP_EINVAL, "text_config is missing, not an object"},
+    {"model_type", "\"gemma3\"", "\"text_config\": {\"head_dim\": 0}", FSDP_EINVAL,
+     "text_config: head_dim is 0, allowed are 1 to 4096"},
+    {"model_type", "\"gemma3\"", "\"text_config\": {\"attn_logit_softcapping\": 5}",
+     FSDP_EUNSUPPORTED, "text_config: attn_logit_softcapping is not known"},
+    {"model_type", "\"gemma3\"", "\"text_config\": {}, \"quantization_config\": {\"bits\": 4}",
+     FSDP_EUNSUPPORTED, "quantization_config is set"},
 };
 
 static void test_bad(void)
@@ -551,6 +558,14 @@ static const struct published {
      " \"rope_local_base_freq\": 10000, \"rope_scaling\": null, \"rope_theta\": 1000000,"
      " \"sliding_window\": 512, \"sliding_window_pattern\": 4}",
      3, 4, true},
+    {"Gemma 3 4B",
+     "{\"model_type\": \"gemma3\", \"boi_token_index\": 255999, \"eos_token_id\": [1, 106],"
+     " \"image_token_index\": 262144, \"initializer_range\": 0.02, \"mm_tokens_per_image\": 256,"
+     " \"torch_dtype\": \"bfloat16\", \"text_config\": {\"hidden_size\": 256,"
+     " \"intermediate_size\": 1024, \"model_type\": \"gemma3_text\", \"num_hidden_layers\": 4,"
+     " \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}, \"sliding_window\": 1024},"
+     " \"vision_config\": {\"hidden_size\": 1152, \"model_type\": \"siglip_vision_model\"}}",
+     4, 4, true},
     {"SmolLM3",
      "{\"model_type\": \"smollm3\", " SIZES "\"num_key_value_heads\": 2, \"hidden_act\": \"silu\","
      " \"attention_bias\": false, \"mlp_bias\": false, \"max_window_layers\": 28,"

@@ -11,14 +11,23 @@
 
 /* Files of a Hugging Face folder that travel with the weights. */
 static const char *const hf_files[] = {
-    "config.json",        "generation_config.json",
-    "tokenizer.json",     "tokenizer_config.json",
-    "tokenizer.model",    "special_tokens_map.json",
-    "added_tokens.json",  "vocab.json",
-    "vocab.txt",          "merges.txt",
-    "spiece.model",       "tekken.json",
-    "params.json",        "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tekken.json",
+    "params.json",
+    "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
 };
 enum { NHF_FILES = sizeof hf_files / sizeof hf_files[0] };
 _Static_assert((int)NHF_FILES + 2 <= (int)TRAIN_MAX_EXTRA, "room for all, and an adapter");

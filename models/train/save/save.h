@@ -18,7 +18,7 @@
 #include "train/setup/setup.h"
 #include "stage.h"
 
-enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 18 };
+enum { TRAIN_PATH_NBYTES = 4096, TRAIN_MAX_EXTRA = 20 };
 
 struct train_saver {
     const struct train_parts *parts;

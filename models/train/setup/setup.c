@@ -90,6 +90,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
     FSDP_TRY(p->ops->set_device(p->model, p->device, err));
+    FSDP_TRY(train_carried_open(&p->carried, p->config, p->model_config, p->ops, p->model, err));
     if (p->config->train.objective == CONFIG_DPO)
         p->ops->set_dropout(p->model, 0); /* both passes of a pair see the same model */
     else if (p->config->model.dropout >= 0)
@@ -321,8 +322,11 @@ static int describe_model(struct train_parts *p, const struct fsdp_opts *opts, s
 {
     FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
     FSDP_TRY(set_dtypes(p, opts, err));
-    return p->ops->describe(p->model, p->tree, p->batch.micro_rows * train_parts_row_sequences(p),
-                            (int)p->config->data.seq_len, err);
+    const int rc =
+        p->ops->describe(p->model, p->tree, p->batch.micro_rows * train_parts_row_sequences(p),
+                         (int)p->config->data.seq_len, err);
+    train_carried_close(&p->carried);
+    return rc;
 }
 
 /* What every rank does alone ends in agreement, so that nobody waits for one that failed and a
@@ -421,6 +425,7 @@ void train_parts_close(struct train_parts *p)
     train_text_close(&p->text);
     if (p->model)
         p->ops->destroy(p->model);
+    train_carried_close(&p->carried);
     train_adapter_close(&p->adapter);
     fsdp_device_close(p->device);
     fsdp_free(p->model_config);

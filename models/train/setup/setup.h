@@ -10,6 +10,7 @@
 #include "train/node/bind.h"
 #include "train/node/cores.h"
 #include "adapter.h"
+#include "carried.h"
 #include "text.h"
 #include "train_state.h"
 
@@ -25,6 +26,7 @@ struct train_parts {
     const struct model_ops *ops;
     struct model *model;
     struct train_adapter adapter;
+    struct train_carried carried; /* until the model is described */
     bool (*stop_requested)(void); /* polled during tokenizing; NULL: never */
     bool stopped;                 /* a stop was requested; the agreed error says so */
     struct train_text text;

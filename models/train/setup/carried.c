@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "carried.h"
+
+/* model.path, or the folder of the config.json that it names. */
+static int open_weights(struct train_carried *x, const char *path, const char *model_config,
+                        struct fsdp_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    if (strcmp(path, model_config) != 0)
+        slash = path + strlen(path);
+    char *folder =
+        slash ? fsdp_sprintf(err, "%.*s", (int)(slash - path), path) : fsdp_strdup(".", err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    const int rc = ckpt_open(&x->ckpt, folder, &why);
+    fsdp_free(folder);
+    return rc && rc != FSDP_ENOTFOUND ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+}
+
+static int list_others(struct train_carried *x, const char *prefix, struct fsdp_err *err)
+{
+    const int nall = ckpt_ntensors(x->ckpt);
+
+    if (!(x->tensors = fsdp_alloc((size_t)nall, sizeof *x->tensors, "carried tensors", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < nall; i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(x->ckpt, i);
+        if (t->kind == FSDP_SLICE_MODEL && strncmp(t->tensor.name, prefix, strlen(prefix)) != 0)
+            x->tensors[x->ntensors++] = t->tensor;
+    }
+    return FSDP_OK;
+}
+
+int train_carried_open(struct train_carried *x, const struct config *c, const char *model_config,
+                       const struct model_ops *ops, struct model *model, struct fsdp_err *err)
+{
+    const char *prefix = ops->own_prefix(model);
+
+    if (!prefix || c->model.init == CONFIG_INIT_RANDOM)
+        return FSDP_OK;
+    FSDP_TRY(open_weights(x, c->model.path, model_config, err));
+    if (!x->ckpt)
+        return FSDP_OK;
+    FSDP_TRY(list_others(x, prefix, err));
+    ops->set_carried(model, x->tensors, x->ntensors);
+    return FSDP_OK;
+}
+
+void train_carried_close(struct train_carried *x)
+{
+    fsdp_free(x->tensors);
+    ckpt_close(x->ckpt);
+    *x = (struct train_carried){0};
+}
