@@ -300,6 +300,7 @@ static int check_dpo(const struct config *c, struct fsdp_err *err)
                         : c->model.dropout > 0                    ? "model.dropout"
                         : c->train.label_smoothing > 0            ? "train.label_smoothing"
                         : c->train.z_loss > 0                     ? "train.z_loss"
+                        : c->train.router_z_loss > 0              ? "train.router_z_loss"
                                                                   : NULL;
 
     if (c->train.objective != CONFIG_DPO || !value)

@@ -75,7 +75,7 @@ struct config {
         int on_nonfinite, bind;                      /* enum config_nonfinite, config_bind */
         int64_t late_results;                        /* -1 auto, 0, 1 */
         double epochs;                               /* 0: steps are given */
-        double label_smoothing, z_loss;
+        double label_smoothing, z_loss, router_z_loss;
         int objective; /* enum config_objective */
         double dpo_beta, dpo_label_smoothing;
         int64_t early_stop; /* 0: never */

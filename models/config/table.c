@@ -117,6 +117,8 @@ const struct fsdp_tunable config_table[] = {
         "Share of each target that is spread over all tokens, in training"),
     ROW(train, z_loss, FLOAT, "0", "0..",
         "Factor of the square of log sum exp of the logits, which the training loss adds"),
+    ROW(train, router_z_loss, FLOAT, "0", "0..",
+        "Factor of the same of the logits of a mixture's routers, as a mean over tokens and layers"),
     ROW(train, eval_interval, INT, "0", "0..",
         "Steps between evaluations on data.eval_path; 0: only at the end"),
     ROW(train, early_stop, INT, "0", "0..",

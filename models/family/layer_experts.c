@@ -166,6 +166,8 @@ static int count(const struct model *m, const struct stack_block *blk, struct fs
     const size_t E = (size_t)m->traits.experts;
     const struct nn_expert_load args = {.counts = blk->load.counts + (size_t)blk->layer * E,
                                         .sums = blk->load.sums,
+                                        .squares = blk->load.squares,
+                                        .lse = blk->routing.lse,
                                         .expert = blk->routing.expert,
                                         .probs = blk->routing.probs,
                                         .rows = blk->load.rows,
@@ -194,6 +196,7 @@ int layer_experts_route(const struct model *m, const struct stack_block *blk, co
                                    .probs = r->probs,
                                    .expert = r->expert,
                                    .weight = r->weight,
+                                   .lse = r->lse,
                                    .rows = rows_of(blk),
                                    .experts = t->experts,
                                    .chosen = t->experts_per_token,
@@ -227,7 +230,7 @@ int layer_experts_add(const struct model *m, const struct stack_block *blk, void
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Of a row's weights and, where that is trained, of the load-balance loss. */
+/* Of a row's weights and, where those are trained, of the load-balance loss and the z-loss. */
 static int route_backward(const struct model *m, const struct stack_block *blk,
                           struct fsdp_err *err)
 {
@@ -237,6 +240,9 @@ static int route_backward(const struct model *m, const struct stack_block *blk,
                                            .balance = blk->balanced ? blk->load.balance : NULL,
                                            .probs = blk->routing.probs,
                                            .weight = blk->routing.weight,
+                                           .lse = blk->routing.lse,
+                                           .loss_scale = blk->loss_scale,
+                                           .z_loss = blk->z_loss,
                                            .expert = blk->routing.expert,
                                            .rows = rows_of(blk),
                                            .experts = t->experts,

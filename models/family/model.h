@@ -39,11 +39,13 @@ struct model_batch {
     bool dropout;
     uint64_t seed, first_row;
     /* Of a mixture of experts. The last `padding` rows count for nothing. The load-balance loss of
-     * a micro-batch is that of the rows of all ranks, and has this weight in the step's. */
+     * a micro-batch is that of the rows of all ranks, and has this weight in the step's. The z-loss
+     * of one position has that of router_position, and this factor in the loss that is trained. */
     int padding;
-    double router_weight;
-    /* (model_router) device memory, to which the weighted loss and then the counts of each layer's
-     * experts over all ranks are added; NULL: not wanted. The same choice on all ranks. */
+    double router_weight, router_position, router_z_loss;
+    /* (model_router) device memory, to which the weighted losses, load balance first, and then the
+     * counts of each layer's experts over all ranks are added; NULL: not wanted. The same choice on
+     * all ranks. */
     double *router_sums;
 };
 
@@ -52,9 +54,12 @@ struct model_router {
     int nlayers, nexperts, chosen;
     double aux_loss_coef; /* of the load-balance loss in the loss that is trained; 0: not in it */
 };
+enum { MODEL_ROUTER_BALANCE, MODEL_ROUTER_Z, MODEL_ROUTER_COUNTS }; /* in router_sums */
 static inline size_t model_router_nelem(const struct model_router *router)
 {
-    return router->nexperts ? 1 + (size_t)router->nlayers * (size_t)router->nexperts : 0;
+    return router->nexperts
+               ? MODEL_ROUTER_COUNTS + (size_t)router->nlayers * (size_t)router->nexperts
+               : 0;
 }
 
 /* What a model computes in. Parameters and gradients have the types that the engine's view says;

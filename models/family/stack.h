@@ -138,14 +138,16 @@ struct stack_experts {
 struct stack_routing {
     float *probs;                  /* (R, experts) */
     float *weight;                 /* (R, K) */
+    float *lse;                    /* (R) */
     int32_t *expert;               /* (R, K) */
     int32_t *first, *slot, *place; /* (experts + 1), (R, K), (R, K) */
 };
 
 /* Of a micro-batch: how often each expert of each layer was chosen, (layers, experts), and then the
- * sums of probabilities, (experts); over all ranks once all layers ran. */
+ * sums of probabilities, (experts), and of squares of log sum exp of the router's logits; over all
+ * ranks once all layers ran. */
 struct stack_load {
-    float *counts, *sums;
+    double *counts, *sums, *squares;
     float *balance; /* (experts) the gradient of the load-balance loss by probabilities */
     int rows;       /* that count: those before the padding; 0: nothing is counted */
 };
@@ -194,6 +196,8 @@ struct stack_block {
     struct stack_routing routing;
     struct stack_load load;        /* rows 0 where nothing is counted, as in generation */
     bool balanced;                 /* backward: load.balance holds */
+    float z_loss;                  /* backward: of one position and layer, times its factor */
+    const float *loss_scale;       /* of the view */
     void *expert_gate, *expert_up; /* (R K, Fe) by place */
     void *places;                  /* scratch (R K, C) */
     void *hidden, *d_hidden;       /* scratch (R K, Fe), one behind the other */
@@ -303,7 +307,7 @@ int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree
 /* A model of the family that config.json names. */
 int stack_create(struct model **out, const char *config_json_path, struct fsdp_err *err);
 
-/* Elements of load.counts and load.sums together. */
+/* Elements of load.counts, load.sums and load.squares together. */
 size_t stack_load_nelem(const struct model *m);
 
 /* The rest of struct model_ops. */

@@ -99,7 +99,7 @@ void stack_tables_layout(struct stack_tables *tables, const struct model *m, int
 
 size_t stack_load_nelem(const struct model *m)
 {
-    return ((size_t)m->traits.nlayers + 1) * (size_t)m->traits.experts;
+    return ((size_t)m->traits.nlayers + 1) * (size_t)m->traits.experts + 1;
 }
 
 size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int B, int T,
@@ -118,10 +118,12 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     mem->stream = carve_act(&area, m, rows * (size_t)m->traits.dim);
     if (m->traits.experts) {
         const size_t E = (size_t)m->traits.experts;
-        mem->load.counts = carve_f32(&area, stack_load_nelem(m));
+        mem->load.counts = stack_carve(&area, stack_load_nelem(m), sizeof *mem->load.counts);
         mem->load.balance = carve_f32(&area, E);
-        if (mem->load.counts)
-            mem->load.sums = mem->load.counts + stack_load_nelem(m) - E;
+        if (mem->load.counts) {
+            mem->load.squares = mem->load.counts + stack_load_nelem(m) - 1;
+            mem->load.sums = mem->load.squares - E;
+        }
     }
     return area.nbytes;
 }
@@ -225,6 +227,7 @@ void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t
 
     r->probs = carve_f32(kept, rows * E);
     r->weight = carve_f32(kept, nslots);
+    r->lse = carve_f32(kept, rows);
     r->expert = stack_carve(kept, nslots, sizeof(int32_t));
     r->first = stack_carve(kept, E + 1, sizeof(int32_t));
     r->slot = stack_carve(kept, nslots, sizeof(int32_t));

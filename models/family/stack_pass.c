@@ -134,6 +134,7 @@ static int enter(struct pass *p, struct stack_block *blk, enum stack_part part,
 
     FSDP_TRY(fsdp_module_enter(p->f, m->part[blk->layer][part], phase, &view, err));
     blk->lane = view.lane;
+    blk->loss_scale = view.loss_scale;
     for (int w = 0; w < m->nweights; w++)
         if (m->weight[w].part == part)
             blk->param[w] = param_of(&view, param[w], backward);
@@ -149,6 +150,12 @@ static int leave_part(struct pass *p, const struct stack_block *blk, enum stack_
     return fsdp_module_leave(p->f, p->m->part[blk->layer][part], phase, err);
 }
 
+/* Of the router's z-loss of one position in one layer: their mean is the step's. */
+static double z_scale(const struct pass *p)
+{
+    return p->batch->router_position / p->m->traits.nlayers;
+}
+
 static struct stack_block block_of(const struct pass *p, int layer)
 {
     return (struct stack_block){
@@ -162,6 +169,7 @@ static struct stack_block block_of(const struct pass *p, int layer)
         .Tq = p->batch->T,
         .Tk = p->batch->T,
         .load = p->mem.load,
+        .z_loss = (float)(p->batch->router_z_loss * z_scale(p)),
         .balanced = p->counts && p->m->traits.router_aux_loss_coef > 0,
     };
 }
@@ -181,7 +189,7 @@ static int begin_pass(struct pass *p, const struct fsdp_view *view, struct fsdp_
     root_layout(p, view);
     if (p->counts)
         FSDP_TRY(
-            fsdp_zero(view->lane, p->mem.load.counts, stack_load_nelem(m) * sizeof(float), err));
+            fsdp_zero(view->lane, p->mem.load.counts, stack_load_nelem(m) * sizeof(double), err));
     struct nn_split_tokens split = {p->mem.inputs, p->mem.targets, b->tokens, b->B, b->T};
     const size_t nbytes = (size_t)b->B * (size_t)b->T * sizeof(int32_t);
     FSDP_TRY(m->nn->split_tokens(view->lane, &split, err));
@@ -387,16 +395,19 @@ static int sum_load(struct pass *p, const struct fsdp_view *view, struct fsdp_er
 {
     const struct model *m = p->m;
     double *sums = p->batch->router_sums;
-    const struct nn_balance args = {.loss = sums,
-                                    .total = sums ? sums + 1 : NULL,
+    const struct nn_balance args = {.loss = sums ? sums + MODEL_ROUTER_BALANCE : NULL,
+                                    .z_loss = sums ? sums + MODEL_ROUTER_Z : NULL,
+                                    .total = sums ? sums + MODEL_ROUTER_COUNTS : NULL,
                                     .balance = p->mem.load.balance,
                                     .counts = p->mem.load.counts,
                                     .sums = p->mem.load.sums,
+                                    .squares = p->mem.load.squares,
                                     .loss_scale = view->loss_scale,
                                     .layers = m->traits.nlayers,
                                     .experts = m->traits.experts,
                                     .chosen = m->traits.experts_per_token,
                                     .scale = (float)p->batch->router_weight,
+                                    .z_scale = z_scale(p),
                                     .coef = (float)m->traits.router_aux_loss_coef};
 
     if (!p->counts)
@@ -620,13 +631,13 @@ static int backward(struct pass *p, struct fsdp_err *err)
 int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,
               double *loss_sum, struct fsdp_err *err)
 {
-    const double aux = m->traits.router_aux_loss_coef;
+    const bool trains = m->traits.router_aux_loss_coef > 0 || batch->router_z_loss > 0;
     struct pass p = {.m = m,
                      .f = f,
                      .batch = batch,
                      .train = train,
                      .loss_sum = loss_sum,
-                     .counts = m->traits.experts && (batch->router_sums || (train && aux > 0))};
+                     .counts = m->traits.experts && (batch->router_sums || (train && trains))};
     FSDP_TRY(check_batch(m, batch, err));
     FSDP_TRY(forward(&p, err));
     return train ? backward(&p, err) : FSDP_OK;

@@ -328,17 +328,20 @@ struct nn_route {
     float *probs;       /* (rows, E) */
     int32_t *expert;    /* (rows, K) */
     float *weight;      /* (rows, K) */
+    float *lse;         /* (rows) log of the sum of exp(logits) */
     int rows, experts, chosen;
     bool normalized;
     enum fsdp_dtype dtype;
 };
-/* From the gradients of the weights; `balance` is that of every probability of the first `counted`
- * rows besides. */
+/* From the gradients of the weights. Of the first `counted` rows, `balance` is that of every
+ * probability besides, and *loss_scale z_loss lse² is part of the loss. */
 struct nn_route_backward {
-    void *dlogits;               /* (rows, E) */
-    const float *dweight;        /* (rows, K) */
-    const float *balance;        /* (E) NULL: none */
-    const float *probs, *weight; /* as nn_route made them */
+    void *dlogits;                     /* (rows, E) */
+    const float *dweight;              /* (rows, K) */
+    const float *balance;              /* (E) NULL: none */
+    const float *probs, *weight, *lse; /* as nn_route made them; lse may be NULL without z_loss */
+    const float *loss_scale;           /* of z_loss; NULL: 1 */
+    float z_loss;
     const int32_t *expert;
     int rows, experts, chosen, counted;
     bool normalized;
@@ -354,27 +357,32 @@ struct nn_expert_order {
     int rows, experts, chosen;
 };
 
-/* Adds to counts how often each expert was chosen, and to sums the rows' probabilities. */
+/* Adds to counts how often each expert was chosen, to sums the rows' probabilities, and to *squares
+ * the squares of their lse. */
 struct nn_expert_load {
-    float *counts, *sums; /* (E) */
+    double *counts, *sums; /* (E) */
+    double *squares;
     const int32_t *expert;
-    const float *probs;
+    const float *probs, *lse;
     int rows, experts, chosen;
 };
 
 /* Load balance (Fedus et al., arXiv 2101.03961), of the routing of all layers together as in
  * transformers: with n their rows, f = counts / n and P = sums / n, it is E sum(f P). Adds scale
  * times it to *loss, and the counts to `total`. balance is its gradient by a row's probabilities,
- * times coef, scale and *loss_scale. */
+ * times coef, scale and *loss_scale. Adds z_scale *squares to *z_loss (router z-loss: Zoph et al.,
+ * arXiv 2202.08906). */
 struct nn_balance {
-    double *loss;            /* NULL: not wanted */
+    double *loss, *z_loss;   /* NULL: not wanted */
     double *total;           /* (layers, E) NULL: not wanted */
     float *balance;          /* (E) NULL: not wanted */
-    const float *counts;     /* (layers, E) */
-    const float *sums;       /* (E) of all layers */
+    const double *counts;    /* (layers, E) */
+    const double *sums;      /* (E) of all layers */
+    const double *squares;   /* of all layers */
     const float *loss_scale; /* NULL: 1 */
     int layers, experts, chosen;
     float scale, coef;
+    double z_scale;
 };
 
 /* out[place] = weight x, where x is the row of the place's slot, and weight the slot's. */

@@ -67,10 +67,11 @@ int train_experts_take(struct train_experts *x, int64_t step, struct metrics_row
                        model_router_nelem(&x->router) * sizeof *x->all, err));
     FSDP_TRY(fsdp_lane_sync(x->lane, err));
     row->has_experts = true;
-    row->router_loss = x->all[0];
+    row->router_loss = x->all[MODEL_ROUTER_BALANCE];
+    row->router_z_loss = x->all[MODEL_ROUTER_Z];
     row->expert_load_min = E;
     row->expert_load_max = 0;
     for (int layer = 0; layer < x->router.nlayers; layer++)
-        look_at_layer(x->all + 1 + layer * E, E, row);
+        look_at_layer(x->all + MODEL_ROUTER_COUNTS + layer * E, E, row);
     return FSDP_OK;
 }

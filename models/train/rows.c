@@ -231,6 +231,9 @@ struct model_batch train_rows_micro(const struct train_rows *r, const struct tra
     batch.padding =
         batch.B - config_batch_nrows(&r->parts->batch, r->rank, micro) * (int)sequences(r);
     batch.router_weight = share_of(&r->parts->batch, micro);
+    batch.router_position =
+        1 / ((double)r->parts->batch.rows * (double)(sequences(r) * seq_len(r)));
+    batch.router_z_loss = r->parts->config->train.router_z_loss;
     if (batch.padding)
         batch.labels = r->labels + at;
     batch.weights = r->weights ? r->weights + at : NULL;

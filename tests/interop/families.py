@@ -2,6 +2,7 @@
 """Every decoder family against transformers and torch in fp64.
 
 list                 the families
+mixtures             those that have experts
 make FAMILY...       a tiny model of each, in folder FAMILY, with odd sizes and every trait of the family on; and
                      tokens.bin and documents.jsonl, each the rows of a batch
 check RUN FAMILY...  prints a TAP line for each check of each family, where FAMILY.RUN holds, as far as it exists:
@@ -12,7 +13,7 @@ check RUN FAMILY...  prints a TAP line for each check of each family, where FAMI
                      and types are those that save_pretrained wrote
   metrics.jsonl      losses of ten steps of AdamW, with the load-balance loss of experts: those of torch, within 2e-6
                      (RUN bf16: within 5e-3, of mixtures of experts 4e-2; RUN packed: of each document alone); how
-                     even the load of experts is in the first step
+                     even the load of experts is in the first step; RUN router...: with the z-loss of the routers
 """
 import json
 import os
@@ -23,7 +24,7 @@ import transformers
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-VOCAB, SEQ_LEN, ROWS, RATE, STEPS = 67, 24, 4, 64.0, 10
+VOCAB, SEQ_LEN, ROWS, RATE, STEPS, Z_LOSS = 67, 24, 4, 64.0, 10, 0.02
 TOKENS = [0, 1, 66, 17, 42, 42, 9, 5, 30, 3, 61, 7, 8, 2]
 
 COMMON = dict(vocab_size=VOCAB, hidden_size=36, intermediate_size=52, num_hidden_layers=3, num_attention_heads=4,
@@ -153,7 +154,7 @@ def is_carried(family, name):
 
 
 def losses_of(model, batch):
-    """The mean loss of a batch, and the load-balance loss of its experts."""
+    """The mean loss of a batch, the load-balance loss of its experts, and their router's logits."""
     mixture = {"output_router_logits": True} if hasattr(model, "router_aux_loss_coef") else {}
     out = model(batch[:, :-1], **mixture)
     loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -161,16 +162,19 @@ def losses_of(model, batch):
 
 
 def losses_of_run(model, run):
-    """The two losses of a step: experts are balanced among the rows that all ranks have at a time."""
+    """The losses of a step: experts are balanced among the rows that all ranks have at a time."""
     if run == "packed":
         return packed_losses(model)
+    if run.startswith("router"):
+        loss, balance, logits = losses_of(model, rows())
+        return loss, balance, Z_LOSS * torch.cat(logits).logsumexp(-1).square().mean()
     batches = rows().split(1 if run == "one" else ROWS)
     losses = [losses_of(model, batch)[:2] for batch in batches]
     return [sum(each) / len(batches) for each in zip(*losses)]
 
 
 def whole_loss(model, losses):
-    return losses[0] + getattr(model, "router_aux_loss_coef", 0) * losses[1]
+    return losses[0] + getattr(model, "router_aux_loss_coef", 0) * losses[1] + sum(losses[2:])
 
 
 def check_logits(family, path):
@@ -286,7 +290,10 @@ def check_losses(family, path):
         want.append(loss.item())
     coef = getattr(model, "router_aux_loss_coef", 0)
     with open(path) as f:
-        got = [row["loss"] + coef * row.get("router_loss", 0) for row in map(json.loads, f) if "loss" in row]
+        steps = [row for row in map(json.loads, f) if "loss" in row]
+    got = [row["loss"] + coef * row.get("router_loss", 0) for row in steps]
+    if ".router" in path:
+        got = [loss + Z_LOSS * row["router_z_loss"] for loss, row in zip(got, steps)]
     assert len(got) == STEPS and want[-1] < want[0], (got, want)
     worst = max(abs(g - w) / w for g, w in zip(got, want))
     assert worst <= bound, f"{worst}: {list(zip(got, want))}"
@@ -312,4 +319,4 @@ def check(run, *families):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"list": lambda: print(*MODELS), "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"list": lambda: print(*MODELS), "mixtures": lambda: print(*filter(is_mixture, MODELS)), "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])

@@ -95,5 +95,12 @@ run checkpointing 2 train.micro_batch_size=2 fsdp.activation_checkpointing=full
 check checkpointing
 run selective 2 train.micro_batch_size=2 fsdp.activation_checkpointing=selective
 check selective
+# Of mixtures: the z-loss of routers, on one rank and on three.
+mixtures=$(python mixtures)
+families=$(for family in $families; do [[ " $mixtures " = *" $family "* ]] && echo $family; done)
+losses router-one 1 train.micro_batch_size=4 train.router_z_loss=0.02
+check router-one
+run router 3 train.micro_batch_size=2 train.router_z_loss=0.02
+check router
 echo "1..$n"
 exit $bad

@@ -327,6 +327,7 @@ MIRROR(route_forward, nn_route, {
     MIRROR_IN(logits, area(a.rows, a.experts), a.dtype);
     MIRROR_OUT(probs, area(a.rows, a.experts), FSDP_F32);
     MIRROR_OUT(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_OUT(lse, (size_t)a.rows, FSDP_F32);
     MIRROR_INTS(expert, area(a.rows, a.chosen), true);
 })
 MIRROR(route_backward, nn_route_backward, {
@@ -335,6 +336,8 @@ MIRROR(route_backward, nn_route_backward, {
     MIRROR_IN(balance, (size_t)a.experts, FSDP_F32);
     MIRROR_IN(probs, area(a.rows, a.experts), FSDP_F32);
     MIRROR_IN(weight, area(a.rows, a.chosen), FSDP_F32);
+    MIRROR_IN(lse, (size_t)a.rows, FSDP_F32);
+    MIRROR_IN(loss_scale, 1, FSDP_F32);
     MIRROR_INTS(expert, area(a.rows, a.chosen), false);
 })
 MIRROR(expert_order, nn_expert_order, {
@@ -344,17 +347,21 @@ MIRROR(expert_order, nn_expert_order, {
     MIRROR_INTS(expert, area(a.rows, a.chosen), false);
 })
 MIRROR(expert_load, nn_expert_load, {
-    MIRROR_OUT(counts, (size_t)a.experts, FSDP_F32);
-    MIRROR_OUT(sums, (size_t)a.experts, FSDP_F32);
+    a.counts = mirror_up(a.counts, (size_t)a.experts * sizeof(double), true);
+    a.sums = mirror_up(a.sums, (size_t)a.experts * sizeof(double), true);
+    a.squares = mirror_up(a.squares, sizeof(double), true);
     MIRROR_IN(probs, area(a.rows, a.experts), FSDP_F32);
+    MIRROR_IN(lse, (size_t)a.rows, FSDP_F32);
     MIRROR_INTS(expert, area(a.rows, a.chosen), false);
 })
 MIRROR(balance, nn_balance, {
     a.loss = mirror_up(a.loss, sizeof(double), true);
     a.total = mirror_up(a.total, area(a.layers, a.experts) * sizeof(double), true);
     MIRROR_OUT(balance, (size_t)a.experts, FSDP_F32);
-    MIRROR_IN(counts, area(a.layers, a.experts), FSDP_F32);
-    MIRROR_IN(sums, (size_t)a.experts, FSDP_F32);
+    a.counts = mirror_up(a.counts, area(a.layers, a.experts) * sizeof(double), false);
+    a.sums = mirror_up(a.sums, (size_t)a.experts * sizeof(double), false);
+    a.squares = mirror_up(a.squares, sizeof(double), false);
+    a.z_loss = mirror_up(a.z_loss, sizeof(double), true);
     MIRROR_IN(loss_scale, 1, FSDP_F32);
 })
 MIRROR(spread_rows, nn_spread_rows, {

@@ -55,10 +55,11 @@ struct route_case {
     int rows, experts, chosen, counted;
     bool normalized;
     enum fsdp_dtype dtype;
+    float z_loss;
 };
 
-/* A row's probabilities, in fp64, and its experts. */
-static void route_ref(const struct route_case *c, const float *logits, double *p, int32_t *expert)
+/* A row's probabilities, in fp64, and its experts. Gives log sum exp. */
+static double route_ref(const struct route_case *c, const float *logits, double *p, int32_t *expert)
 {
     double sum = 0;
     for (int e = 0; e < c->experts; e++)
@@ -76,6 +77,7 @@ static void route_ref(const struct route_case *c, const float *logits, double *p
         }
         expert[k] = best;
     }
+    return log(sum);
 }
 
 /* The gradients of a row's logits. */
@@ -104,7 +106,8 @@ static void test_route(struct route_case c)
     float *probs = ref_output(R * E, 0), *weight = ref_output(R * K, 0);
     float *dweight = ref_values(R * K, 1), *balance = ref_values(E, 1);
     int32_t *expert = malloc(R * K * sizeof *expert), *want = malloc(R * K * sizeof *want);
-    double *p = ref_wide(R * E), *w = ref_wide(R * K), *d = ref_wide(R * E);
+    double *p = ref_wide(R * E), *w = ref_wide(R * K), *d = ref_wide(R * E), *l = ref_wide(R);
+    float *lse = ref_output(R, 0), loss_scale = 4;
 
     for (size_t i = 0; i < R * E; i++) { /* all different, but for two that are the same */
         const size_t e = i % E;
@@ -116,21 +119,34 @@ static void test_route(struct route_case c)
     fsdp_cpu_convert(logits.wide, FSDP_F32, logits.at, c.dtype, R * E);
     for (size_t r = 0; r < R; r++) {
         double sum = 0;
-        route_ref(&c, logits.wide + r * E, p + r * E, want + r * K);
+        l[r] = route_ref(&c, logits.wide + r * E, p + r * E, want + r * K);
         for (size_t k = 0; k < K; k++)
             sum += w[r * K + k] = p[r * E + (size_t)want[r * K + k]];
         for (size_t k = 0; k < K && c.normalized; k++)
             w[r * K + k] /= sum;
         route_backward_ref(&c, p + r * E, want + r * K, dweight + r * K,
                            r < (size_t)c.counted ? balance : NULL, d + r * E);
+        for (size_t e = 0; e < E && r < (size_t)c.counted; e++)
+            d[r * E + e] += 2 * loss_scale * c.z_loss * l[r] * p[r * E + e];
     }
-    const struct nn_route a = {logits.at, probs,    expert,       weight, c.rows,
-                               c.experts, c.chosen, c.normalized, c.dtype};
+    const struct nn_route a = {.logits = logits.at,
+                               .probs = probs,
+                               .expert = expert,
+                               .weight = weight,
+                               .lse = lse,
+                               .rows = c.rows,
+                               .experts = c.experts,
+                               .chosen = c.chosen,
+                               .normalized = c.normalized,
+                               .dtype = c.dtype};
     const struct nn_route_backward b = {.dlogits = dlogits.at,
                                         .dweight = dweight,
                                         .balance = c.counted ? balance : NULL,
                                         .probs = probs,
                                         .weight = weight,
+                                        .lse = c.z_loss > 0 ? lse : NULL,
+                                        .loss_scale = &loss_scale,
+                                        .z_loss = c.z_loss,
                                         .expert = expert,
                                         .rows = c.rows,
                                         .experts = c.experts,
@@ -141,14 +157,15 @@ static void test_route(struct route_case c)
     int rc = nn->route_forward(ref_lane(), &a, &err);
     rc |= nn->route_backward(ref_lane(), &b, &err);
     const bool same = !memcmp(expert, want, R * K * sizeof *want);
-    double e[3] = {ref_error(probs, p, R * E), ref_error(weight, w, R * K),
-                   typed_error(dlogits, d)};
-    ok(!rc && same && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 3 * unit_of(c.dtype),
-       "routing %d rows to %d of %d experts%s, %s: %.1e %.1e, gradient %.1e", c.rows, c.chosen,
-       c.experts, c.normalized ? ", normalized" : "", fsdp_dtype_name(c.dtype), e[0], e[1], e[2]);
+    double e[4] = {ref_error(probs, p, R * E), ref_error(weight, w, R * K), typed_error(dlogits, d),
+                   ref_error(lse, l, R)};
+    ok(!rc && same && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 3 * unit_of(c.dtype) && e[3] < 1e-6,
+       "routing %d rows to %d of %d experts%s, %s, z-loss %g: %.1e %.1e %.1e, gradient %.1e",
+       c.rows, c.chosen, c.experts, c.normalized ? ", normalized" : "", fsdp_dtype_name(c.dtype),
+       (double)c.z_loss, e[0], e[1], e[3], e[2]);
     typed_free(logits), typed_free(dlogits);
     free(probs), free(weight), free(dweight), free(balance), free(expert), free(want);
-    free(p), free(w), free(d);
+    free(p), free(w), free(d), free(l), free(lse);
 }
 
 /* Any choices: expert s of the rows' K different ones. One expert is never chosen. */
@@ -166,21 +183,26 @@ static int32_t *choices(int rows, int experts, int chosen)
 static void test_load(int layers, int experts, int chosen, int rows)
 {
     const size_t E = (size_t)experts, nslots = (size_t)rows * chosen;
-    float *counts = ref_output(layers * E, 1), *sums = ref_output(E, 1);
+    double *counts = ref_wide(layers * E), *sums = ref_wide(E), squares = 2, z_loss = 5;
     float *balance = ref_output(E, 0), *probs = ref_values(rows * E, 1), loss_scale = 4;
+    float *lse = ref_values((size_t)rows, 1);
     double *want = ref_wide(layers * E), *total = ref_wide(layers * E), loss = 3, want_loss = 0;
-    double *want_sums = ref_wide(E), *want_balance = ref_wide(E), n = 0;
+    double *want_sums = ref_wide(E), *want_balance = ref_wide(E), n = 0, want_squares = 2;
     int32_t *expert = choices(rows, experts, chosen);
+    const double many = 1 << 24; /* to which fp32 cannot add 1 */
     int rc = 0;
 
-    memset(counts, 0, layers * E * sizeof *counts);
+    for (size_t i = 0; i < layers * E; i++)
+        counts[i] = want[i] = many;
     for (size_t e = 0; e < E; e++)
-        want_sums[e] = sums[e];
+        sums[e] = want_sums[e] = (double)e / 8;
     for (int l = 0; l < layers; l++) {
         const struct nn_expert_load a = {.counts = counts + l * E,
                                          .sums = sums,
+                                         .squares = &squares,
                                          .expert = expert,
                                          .probs = probs,
+                                         .lse = lse,
                                          .rows = rows,
                                          .experts = experts,
                                          .chosen = chosen};
@@ -188,9 +210,11 @@ static void test_load(int layers, int experts, int chosen, int rows)
         for (size_t s = 0; s < nslots; s++)
             want[l * E + (size_t)expert[s]]++;
         for (size_t i = 0; i < rows * E; i++)
-            want_sums[i % E] += probs[i];
+            want_sums[i % E] += (double)probs[i];
+        for (int r = 0; r < rows; r++)
+            want_squares += (double)lse[r] * lse[r];
     }
-    n = (double)layers * rows;
+    n = (double)layers * (rows + (double)E * many / chosen);
     for (size_t e = 0; e < E; e++) {
         double count = 0;
         for (int l = 0; l < layers; l++)
@@ -199,25 +223,30 @@ static void test_load(int layers, int experts, int chosen, int rows)
         want_balance[e] = 0.5 * (double)E * count / n / n * 0.25 * 4;
     }
     const struct nn_balance b = {.loss = &loss,
+                                 .z_loss = &z_loss,
                                  .total = total,
                                  .balance = balance,
                                  .counts = counts,
                                  .sums = sums,
+                                 .squares = &squares,
                                  .loss_scale = &loss_scale,
                                  .layers = layers,
                                  .experts = experts,
                                  .chosen = chosen,
                                  .scale = 0.5f,
-                                 .coef = 0.25f};
+                                 .coef = 0.25f,
+                                 .z_scale = 0.125};
     rc |= nn->balance(ref_lane(), &b, &err);
-    double e[3] = {ref_error(counts, want, layers * E), ref_error(sums, want_sums, E),
-                   ref_error(balance, want_balance, E)};
-    ok(!rc && e[0] == 0 && e[1] < 1e-6 && e[2] < 1e-6 &&
-           !memcmp(total, want, layers * E * sizeof *want) &&
-           fabs(loss - 3 - want_loss) < 1e-6 * fabs(want_loss),
-       "load of %d experts in %d layers: %.1e %.1e, loss %.6f", experts, layers, e[1], e[2],
-       loss - 3);
-    free(counts), free(sums), free(balance), free(probs), free(want), free(total);
+    double e[3] = {ref_error(balance, want_balance, E), fabs(squares - want_squares),
+                   fabs(z_loss - 5 - want_squares / 8)};
+    for (size_t i = 0; i < E; i++)
+        e[1] = fmax(e[1], fabs(sums[i] - want_sums[i]));
+    const size_t nbytes = layers * E * sizeof *want;
+    ok(!rc && e[0] < 1e-6 && e[1] < 1e-9 && e[2] < 1e-9 && !memcmp(counts, want, nbytes) &&
+           !memcmp(total, want, nbytes) && fabs(loss - 3 - want_loss) < 1e-9 * fabs(loss),
+       "load of %d experts in %d layers: %.1e %.1e, loss %.3g, z-loss %.6f", experts, layers, e[0],
+       e[1], loss - 3, z_loss - 5);
+    free(counts), free(sums), free(balance), free(probs), free(want), free(total), free(lse);
     free(want_sums), free(want_balance), free(expert);
 }
 
@@ -441,10 +470,10 @@ static void run_experts(void)
     const uint64_t state = ref_state; /* what follows has the same values whatever is tested here */
 
     for (int t = 0; t < 3; t++) {
-        test_route((struct route_case){67, 7, 2, 50, true, types[t]});
-        test_route((struct route_case){5, 40, 8, 5, false, types[t]});
-        test_route((struct route_case){3, 3, 3, 0, true, types[t]});
-        test_route((struct route_case){2, 67, 1, 2, false, types[t]});
+        test_route((struct route_case){67, 7, 2, 50, true, types[t], 0.01f});
+        test_route((struct route_case){5, 40, 8, 5, false, types[t], 0});
+        test_route((struct route_case){3, 3, 3, 0, true, types[t], 0});
+        test_route((struct route_case){2, 67, 1, 2, false, types[t], 0.5f});
         const struct expert_order o = test_order(67, 7, 3);
         test_rows(o, 67, 3, 1031, types[t], 0);
         test_rows(o, 67, 3, 5, types[t], 1);

@@ -648,7 +648,7 @@ static void test_mixture(void)
         return;
     struct model_router router = model_decoder_ops.router(m);
     ok(router.nlayers == 2 && router.nexperts == 5 && router.chosen == 2 &&
-           router.aux_loss_coef == 0 && model_router_nelem(&router) == 11,
+           router.aux_loss_coef == 0 && model_router_nelem(&router) == 12,
        "its router; without output_router_logits the load-balance loss is not trained");
     ok(m->traits.normalized_routing && m->traits.expert_ffn == 176 && !m->traits.ffn,
        "its experts, and no MLP");

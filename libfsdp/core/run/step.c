@@ -110,8 +110,8 @@ int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err 
     return fsdp_comm_status(f->mesh->world, err);
 }
 
-int fsdp_model_sum(struct fsdp *f, float *values, size_t nelem, struct fsdp_err *err)
+int fsdp_model_sum(struct fsdp *f, double *values, size_t nelem, struct fsdp_err *err)
 {
-    return fsdp_comm_all_reduce(f->mesh->world, values, values, nelem, FSDP_F32,
+    return fsdp_comm_all_reduce(f->mesh->world, values, values, nelem, FSDP_F64,
                                 f->lanes[SCHED_COMPUTE], err);
 }

@@ -298,7 +298,7 @@ int fsdp_control_sum(struct fsdp *f, double *values, int nelem, struct fsdp_err 
 /* Between the modules of a pass: values[nelem] on the device become their sums over all ranks, on
  * the compute lane. For what a model needs of the whole micro-batch, such as how often each expert
  * was chosen. Collective, enqueues. */
-int fsdp_model_sum(struct fsdp *f, float *values, size_t nelem, struct fsdp_err *err);
+int fsdp_model_sum(struct fsdp *f, double *values, size_t nelem, struct fsdp_err *err);
 /* Waits for all lanes. Local, blocks. */
 int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 

@@ -6,7 +6,8 @@
 
 /* ---- routing --------------------------------------------------------------------------------- */
 
-static void softmax(float *probs, const float *logits, size_t nelem)
+/* Returns the log of the sum. */
+static float softmax(float *probs, const float *logits, size_t nelem)
 {
     const float most = nn_max(logits, nelem);
     double sum = 0;
@@ -15,6 +16,7 @@ static void softmax(float *probs, const float *logits, size_t nelem)
         sum += probs[i] = expf(logits[i] - most);
     for (size_t i = 0; i < nelem; i++)
         probs[i] = (float)(probs[i] / sum);
+    return (float)(most + log(sum));
 }
 
 static bool is_chosen(const int32_t *expert, int n, int32_t e)
@@ -43,10 +45,10 @@ static void route_row(const struct nn_route *a, size_t row)
     int32_t *expert = a->expert + row * K;
 
     if (a->dtype == FSDP_F32)
-        softmax(probs, (const float *)a->logits + row * E, E);
+        a->lse[row] = softmax(probs, (const float *)a->logits + row * E, E);
     else {
         fsdp_cpu_convert(probs, FSDP_F32, nn_at(a->logits, a->dtype, row * E), a->dtype, E);
-        softmax(probs, probs, E);
+        a->lse[row] = softmax(probs, probs, E);
     }
     for (int k = 0; k < a->chosen; k++) {
         expert[k] = choose(probs, a->experts, expert, k);
@@ -81,10 +83,18 @@ static float dprob(const struct nn_route_backward *a, size_t row, int32_t e, flo
     return d;
 }
 
+/* That of the z-loss by a row's logits, over their probabilities. */
+static float z_slope(const struct nn_route_backward *a, size_t row)
+{
+    return a->z_loss > 0 && row < (size_t)a->counted
+               ? 2 * a->z_loss * a->lse[row] * (a->loss_scale ? *a->loss_scale : 1)
+               : 0;
+}
+
 static void route_row_backward(const struct nn_route_backward *a, size_t row)
 {
     const size_t E = (size_t)a->experts, K = (size_t)a->chosen;
-    const float *probs = a->probs + row * E;
+    const float *probs = a->probs + row * E, z = z_slope(a, row);
     float sum = 0, mean = 0, room[NN_PIECE];
     double inner = 0;
 
@@ -99,7 +109,7 @@ static void route_row_backward(const struct nn_route_backward *a, size_t row)
         float *out = nn_piece(a->dlogits, a->dtype, row * E + from, room);
         for (size_t i = 0; i < n; i++) {
             const float d = dprob(a, row, (int32_t)(from + i), sum, mean);
-            out[i] = probs[from + i] * (d - (float)inner);
+            out[i] = probs[from + i] * (d - (float)inner + z);
         }
         nn_write(a->dlogits, a->dtype, row * E + from, n, out);
     }
@@ -146,8 +156,10 @@ static void expert_load(const struct nn_expert_load *a)
         double sum = a->sums[e];
         for (int r = 0; r < a->rows; r++)
             sum += a->probs[(size_t)r * (size_t)a->experts + (size_t)e];
-        a->sums[e] = (float)sum;
+        a->sums[e] = sum;
     }
+    for (int r = 0; r < a->rows; r++)
+        *a->squares += (double)a->lse[r] * a->lse[r];
 }
 
 static void balance(const struct nn_balance *a)
@@ -172,6 +184,8 @@ static void balance(const struct nn_balance *a)
     }
     if (a->loss)
         *a->loss += loss;
+    if (a->z_loss)
+        *a->z_loss += a->z_scale * *a->squares;
 }
 
 NN_CPU_ENQUEUE(route_forward, nn_route)

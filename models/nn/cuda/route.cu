@@ -27,14 +27,15 @@ static __device__ inline int my_lane(void)
 /* ---- routing --------------------------------------------------------------------------------- */
 
 struct routing {
-    float *probs, *weight;
+    float *probs, *weight, *lse;
     int32_t *expert;
     int rows, experts, chosen;
     bool normalized;
 };
 
+/* Gives the log of the sum, in every lane. */
 template <class T>
-static __device__ inline void softmax_row(float *probs, const T *logits, int experts)
+static __device__ inline float softmax_row(float *probs, const T *logits, int experts)
 {
     float most = -INFINITY, sum = 0;
     for (int e = my_lane(); e < experts; e += WARP)
@@ -48,6 +49,7 @@ static __device__ inline void softmax_row(float *probs, const T *logits, int exp
     sum = warp_sum(sum);
     for (int e = my_lane(); e < experts; e += WARP)
         probs[e] /= sum;
+    return most + logf(sum);
 }
 
 /* Is (p, e) before (q, f) in falling order of probability? */
@@ -91,7 +93,9 @@ template <class T> __global__ void route_kernel(const T *logits, routing a)
     float *weight = a.weight + (size_t)row * (size_t)a.chosen;
     int32_t *list = a.expert + (size_t)row * (size_t)a.chosen;
     int expert = -1;
-    softmax_row(probs, logits + (size_t)row * (size_t)a.experts, a.experts);
+    const float lse = softmax_row(probs, logits + (size_t)row * (size_t)a.experts, a.experts);
+    if (my_lane() == 0)
+        a.lse[row] = lse;
     __syncwarp();
     for (int k = 0; k < a.chosen; k++) {
         expert = next_best(probs, a.experts, prob, expert, k);
@@ -110,8 +114,8 @@ template <class T> __global__ void route_kernel(const T *logits, routing a)
 extern "C" int nn_cuda_route_forward(struct fsdp_lane *lane, const struct nn_route *a,
                                      struct fsdp_err *err)
 {
-    const routing r = {a->probs,   a->weight, a->expert,    a->rows,
-                       a->experts, a->chosen, a->normalized};
+    const routing r = {a->probs, a->weight,  a->lse,    a->expert,
+                       a->rows,  a->experts, a->chosen, a->normalized};
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH_FOR(a->dtype, lane, route_kernel, blocks_for((size_t)a->rows, ROWS_EACH), ROW_THREADS,
                FROM(a->logits), r);
@@ -119,10 +123,11 @@ extern "C" int nn_cuda_route_forward(struct fsdp_lane *lane, const struct nn_rou
 }
 
 struct routed {
-    const float *dweight, *balance, *probs, *weight;
+    const float *dweight, *balance, *probs, *weight, *lse, *loss_scale;
     const int32_t *expert;
     int rows, experts, chosen, counted;
     bool normalized;
+    float z_loss;
 };
 
 /* The gradient of probability e of a row. */
@@ -142,7 +147,9 @@ template <class T> __global__ void route_backward_kernel(T *dlogits, routed a)
     if (row >= a.rows)
         return;
     const size_t at = (size_t)row * (size_t)a.experts, first = (size_t)row * (size_t)a.chosen;
-    float sum = 0, mean = 0, inner = 0;
+    float sum = 0, mean = 0, inner = 0, z = 0;
+    if (a.z_loss > 0 && row < a.counted)
+        z = 2 * a.z_loss * a.lse[row] * (a.loss_scale ? *a.loss_scale : 1.0f);
     for (int k = 0; k < a.chosen; k++) {
         sum += a.probs[at + (size_t)a.expert[first + k]];
         mean += a.dweight[first + k] * a.weight[first + k];
@@ -152,15 +159,16 @@ template <class T> __global__ void route_backward_kernel(T *dlogits, routed a)
     inner = warp_sum(inner);
     for (int e = my_lane(); e < a.experts; e += WARP) {
         const float d = dprob(a, (size_t)row, e, sum, mean);
-        dlogits[at + e] = fsdp_from_float<T>(a.probs[at + e] * (d - inner));
+        dlogits[at + e] = fsdp_from_float<T>(a.probs[at + e] * (d - inner + z));
     }
 }
 
 extern "C" int nn_cuda_route_backward(struct fsdp_lane *lane, const struct nn_route_backward *a,
                                       struct fsdp_err *err)
 {
-    const routed r = {a->dweight, a->balance, a->probs,  a->weight,  a->expert,
-                      a->rows,    a->experts, a->chosen, a->counted, a->normalized};
+    const routed r = {a->dweight, a->balance, a->probs,   a->weight, a->lse,     a->loss_scale,
+                      a->expert,  a->rows,    a->experts, a->chosen, a->counted, a->normalized,
+                      a->z_loss};
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH_FOR(a->dtype, lane, route_backward_kernel, blocks_for((size_t)a->rows, ROWS_EACH),
                ROW_THREADS, TO(a->dlogits), r);
@@ -240,27 +248,31 @@ extern "C" int nn_cuda_expert_order(struct fsdp_lane *lane, const struct nn_expe
 
 /* ---- load ------------------------------------------------------------------------------------ */
 
-__global__ void load_kernel(float *counts, float *sums, const int32_t *expert, const float *probs,
-                            int rows, int chosen)
+/* The first block sums the squares, too. */
+__global__ void load_kernel(struct nn_expert_load a)
 {
     __shared__ double room[NWARPS];
-    const int count = count_uses(expert, rows * chosen);
-    double sum = 0;
-    for (int r = (int)threadIdx.x; r < rows; r += THREADS)
-        sum += (double)probs[(size_t)r * gridDim.x + blockIdx.x];
+    const int count = count_uses(a.expert, a.rows * a.chosen);
+    double sum = 0, squares = 0;
+    for (int r = (int)threadIdx.x; r < a.rows; r += THREADS) {
+        sum += (double)a.probs[(size_t)r * gridDim.x + blockIdx.x];
+        squares += blockIdx.x == 0 ? (double)a.lse[r] * (double)a.lse[r] : 0.0;
+    }
     sum = block_sum(sum, room);
+    squares = block_sum(squares, room);
     if (threadIdx.x != 0)
         return;
-    counts[blockIdx.x] += (float)count;
-    sums[blockIdx.x] = (float)(sums[blockIdx.x] + sum);
+    a.counts[blockIdx.x] += (double)count;
+    a.sums[blockIdx.x] += sum;
+    if (blockIdx.x == 0)
+        *a.squares += squares;
 }
 
 extern "C" int nn_cuda_expert_load(struct fsdp_lane *lane, const struct nn_expert_load *a,
                                    struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH(lane, load_kernel, (unsigned)a->experts, THREADS, a->counts, a->sums, a->expert,
-           a->probs, a->rows, a->chosen);
+    LAUNCH(lane, load_kernel, (unsigned)a->experts, THREADS, *a);
     return fsdp_cuda_launched(lane, "expert_load", err);
 }
 
@@ -270,18 +282,18 @@ __global__ void balance_kernel(struct nn_balance a)
     const int nelem = a.layers * a.experts;
     double n = 0, loss = 0;
     for (int i = (int)threadIdx.x; i < nelem; i += THREADS) {
-        n += (double)a.counts[i];
+        n += a.counts[i];
         if (a.total)
-            a.total[i] += (double)a.counts[i];
+            a.total[i] += a.counts[i];
     }
     n = block_sum(n, room);
     n = n > 0 ? n / a.chosen : 1;
     for (int e = (int)threadIdx.x; e < a.experts; e += THREADS) {
         double count = 0;
         for (int l = 0; l < a.layers; l++)
-            count += (double)a.counts[l * a.experts + e];
+            count += a.counts[l * a.experts + e];
         const double slope = (double)a.scale * a.experts * (count / n) / n;
-        loss += slope * (double)a.sums[e];
+        loss += slope * a.sums[e];
         if (a.balance)
             a.balance[e] =
                 (float)(slope * (double)a.coef * (double)(a.loss_scale ? *a.loss_scale : 1.0f));
@@ -289,6 +301,8 @@ __global__ void balance_kernel(struct nn_balance a)
     loss = block_sum(loss, room);
     if (threadIdx.x == 0 && a.loss)
         *a.loss += loss;
+    if (threadIdx.x == 0 && a.z_loss)
+        *a.z_loss += a.z_scale * *a.squares;
 }
 
 extern "C" int nn_cuda_balance(struct fsdp_lane *lane, const struct nn_balance *a,

@@ -47,10 +47,11 @@ struct metrics_row {
     int nunits;
     const char *const *unit_names;
     const double *unit_norms;
-    /* Of a mixture of experts: the load-balance loss without its factor, and how often the expert
-     * of a layer that was chosen least and most was, over the mean: the extremes of all layers. */
+    /* Of a mixture of experts: the load-balance loss and the z-loss without their factors, how
+     * often the expert of a layer that was chosen least and most was, over the mean: the extremes
+     * of all layers. */
     bool has_experts;
-    double router_loss, expert_load_min, expert_load_max;
+    double router_loss, router_z_loss, expert_load_min, expert_load_max;
     bool has_eval;
     bool has_rewards; /* of pairs */
     double reward_chosen, reward_rejected, reward_margin, reward_accuracy;

@@ -98,6 +98,10 @@ const struct metric metrics_table[] = {
         router_loss,
         "Load-balance loss of all layers of a mixture of experts, without router_aux_loss_coef: "
         "num_experts_per_tok where the load is even"),
+    ROW("router_z_loss", "experts/z_loss", "router_z_loss", "", GAUGE, DOUBLE, EXPERTS,
+        router_z_loss,
+        "Mean square of log sum exp of the router's logits, of all tokens and layers, without "
+        "train.router_z_loss"),
     ROW("expert_load_max", "experts/load_max", "expert_load_max_ratio", "", GAUGE, DOUBLE, EXPERTS,
         expert_load_max,
         "How often the expert of a layer that is chosen most was chosen in the step, over the mean: "

@@ -81,6 +81,20 @@ static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int check_router(const struct train_parts *p, struct fsdp_err *err)
+{
+    char where[CONFIG_TEXT + 128];
+
+    if (!(p->config->train.router_z_loss > 0) || p->ops->router(p->model).nexperts)
+        return FSDP_OK;
+    return fsdp_err_blame(
+        err,
+        fsdp_err_set(err, FSDP_EINVAL, "%s: the model has no experts (%s)",
+                     config_where(where, sizeof where, p->config, "train.router_z_loss"),
+                     p->model_config),
+        "train.router_z_loss");
+}
+
 static int open_model(struct train_parts *p, struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
@@ -89,6 +103,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(hash_file(&p->model_hash, p->model_config, err));
     FSDP_TRY(model_find(&p->ops, p->model_config, err));
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
+    FSDP_TRY(check_router(p, err));
     FSDP_TRY(p->ops->set_device(p->model, p->device, err));
     FSDP_TRY(train_carried_open(&p->carried, p->config, p->model_config, p->ops, p->model, err));
     if (p->config->train.objective == CONFIG_DPO)
