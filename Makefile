@@ -223,7 +223,7 @@ check-interop-run: all tests
 
 ## check-families   every model family, and adapters on all of them, compared with transformers and PEFT
 check-families:
-	@ADAPTERS=all $(MAKE) check-interop T='tests/interop/families.sh tests/interop/adapters.sh'
+	@ADAPTERS=all DCP_FAMILIES=all $(MAKE) check-interop T='tests/interop/families.sh tests/interop/adapters.sh'
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests

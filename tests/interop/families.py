@@ -5,6 +5,7 @@ list                 the families
 mixtures             those that have experts
 make FAMILY...       a tiny model of each, in folder FAMILY, with odd sizes and every trait of the family on; and
                      tokens.bin and documents.jsonl, each the rows of a batch
+dcp FAMILY...        FAMILY.torch: torch's distributed checkpoint of the model as save_pretrained names it
 check RUN FAMILY...  prints a TAP line for each check of each family, where FAMILY.RUN holds, as far as it exists:
   logits             fsdp-generate's logits of TOKENS: those of transformers, within 1e-5 of the largest
   tokens             its greedy tokens after TOKENS: those of transformers, which computes all anew for each
@@ -14,12 +15,15 @@ check RUN FAMILY...  prints a TAP line for each check of each family, where FAMI
   metrics.jsonl      losses of ten steps of AdamW, with the load-balance loss of experts: those of torch, within 2e-6
                      (RUN bf16: within 5e-3, of mixtures of experts 4e-2; RUN packed: of each document alone); how
                      even the load of experts is in the first step; RUN router...: with the z-loss of the routers
+  dcp/               the checkpoint, resharded for torch: it loads there, and its weights are those of sgd/
+  back.safetensors   FAMILY.torch, resharded for three ranks and merged: the model again
 """
 import json
 import os
 import sys
 
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -238,6 +242,31 @@ def check_folder(family, folder):
     return f"transformers loads the merged folder, whose {len(after)} tensors are those of save_pretrained"
 
 
+def save_dcp(*families):
+    for family in families:
+        dcp.save({"model": load_file(f"{family}/model.safetensors")}, checkpoint_id=f"{family}.torch", no_dist=True)
+
+
+def differing(one, other):
+    return [k for k in one.keys() | other.keys() if k not in one or k not in other or not one[k].equal(other[k])]
+
+
+def check_dcp(family, folder):
+    """The weights that torch reads are the merged ones; a tied one has both of its names there."""
+    want = load_file(f"{folder}/../sgd/model.safetensors")
+    got = {name: torch.full_like(value, torch.nan) for name, value in want.items()}
+    dcp.load({"model": got}, checkpoint_id=folder, no_dist=True)
+    wrong = differing(got, want)
+    assert not wrong, wrong
+    return f"torch reads {len(got)} tensors of the checkpoint for torch, bit-equal"
+
+
+def check_back(family, path):
+    wrong = differing(load_file(path), load_file(f"{family}/model.safetensors"))
+    assert not wrong, wrong
+    return "torch's checkpoint comes back bit-equal"
+
+
 def packed_losses(model):
     """The mean over the tokens of all documents, each of which runs alone."""
     all = [losses_of(model, ids[None]) for ids in documents()]
@@ -302,6 +331,7 @@ def check_losses(family, path):
 
 def check(run, *families):
     checks = [("logits", check_logits), ("tokens", check_tokens), ("sgd", check_gradients), ("sgd", check_folder),
+              ("dcp", check_dcp), ("back.safetensors", check_back),
               ("metrics.jsonl", check_losses), ("metrics.jsonl", check_load)]
     for family in families:
         for name, function in checks:
@@ -319,4 +349,5 @@ def check(run, *families):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"list": lambda: print(*MODELS), "mixtures": lambda: print(*filter(is_mixture, MODELS)), "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"list": lambda: print(*MODELS), "mixtures": lambda: print(*filter(is_mixture, MODELS)), "make": make,
+     "dcp": save_dcp, "check": check}[sys.argv[1]](*sys.argv[2:])

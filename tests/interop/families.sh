@@ -3,6 +3,7 @@
 # Every decoder family against transformers and torch: tiny models with odd sizes and all traits of the family; logits,
 # gradients, ten steps of AdamW and the merged folder, on one rank, on three, and as 2 x 2 ranks of HYBRID_SHARD.
 # Packed documents, bf16 and activation checkpointing have runs of two ranks. FAMILIES="qwen3 phi3" chooses some.
+# Some go to torch's distributed checkpoints and come from there; with DCP_FAMILIES=all (make check-families) all do.
 # run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
@@ -14,6 +15,15 @@ python() {
     "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/families.py" "$@"
 }
 families=${FAMILIES:-$(python list)}
+# Those of the families that are among the arguments, too.
+chosen() {
+    local family
+    for family in $families; do
+        [[ " $* " = *" $family "* ]] && echo $family
+    done
+}
+dcp=$(chosen llama mixtral gemma3 gpt_oss)
+[ "${DCP_FAMILIES:-}" != all ] || dcp=$families
 tokens=0,1,66,17,42,42,9,5,30,3,61,7,8,2
 
 python make $families >log 2>&1
@@ -63,6 +73,14 @@ for family in $families; do
     ok $? "$family: tokens"
 done
 run one 1
+python dcp $dcp >log 2>&1
+ok $? "torch saves distributed checkpoints"
+for family in $dcp; do
+    ckpt-reshard -q $family.one/ck -o $family.one/dcp --format dcp --world 2 >log 2>&1 &&
+        ckpt-reshard -q $family.torch -o $family.native --world 3 >>log 2>&1 &&
+        ckpt-merge -q $family.native -o $family.one/back.safetensors >>log 2>&1
+    ok $? "$family: to torch's distributed checkpoints, and from one"
+done
 check one
 # Experts are balanced among the rows that all ranks have at a time: a row on one rank, else all of the step.
 run three 3 train.micro_batch_size=2
@@ -96,8 +114,7 @@ check checkpointing
 run selective 2 train.micro_batch_size=2 fsdp.activation_checkpointing=selective
 check selective
 # Of mixtures: the z-loss of routers, on one rank and on three.
-mixtures=$(python mixtures)
-families=$(for family in $families; do [[ " $mixtures " = *" $family "* ]] && echo $family; done)
+families=$(chosen $(python mixtures))
 losses router-one 1 train.micro_batch_size=4 train.router_z_loss=0.02
 check router-one
 run router 3 train.micro_batch_size=2 train.router_z_loss=0.02
