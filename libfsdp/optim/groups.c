@@ -156,7 +156,7 @@ const struct optimizer *optimizer_of(const struct fsdp_optim_opts *opts,
 struct optimizer_hyper optimizer_hyper_of(const struct fsdp_optim_opts *opts,
                                           const struct fsdp_tensor *tensor)
 {
-    bool decays = opts->decay == FSDP_DECAY_ALL || tensor->ndim >= 2;
+    bool decays = opts->decay == FSDP_DECAY_ALL || optimizer_is_matrix(tensor);
     struct optimizer_hyper hyper = {.lr_scale = 1,
                                     .weight_decay = decays ? opts->weight_decay : 0,
                                     .beta1 = opts->betas[0],

@@ -15,7 +15,7 @@ static const float NS_A = 3.4445f, NS_B = -4.7750f, NS_C = 2.0315f, NS_EPS = 1e-
 
 static const struct optimizer *muon_instead(const struct fsdp_tensor *tensor)
 {
-    return tensor->ndim == 2 ? NULL : &optimizer_adamw;
+    return tensor->ndim == 2 && optimizer_is_matrix(tensor) ? NULL : &optimizer_adamw;
 }
 
 static uint64_t muon_nsums(const struct fsdp_tensor *tensor)

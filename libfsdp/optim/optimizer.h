@@ -79,6 +79,8 @@ extern const struct optimizer optimizer_adamw, optimizer_adamw8bit, optimizer_ad
 
 /* FSDP_EINVAL names the optimizers there are. */
 int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_err *err);
+/* Is it what FSDP_DECAY_MATRICES decays? Pure. */
+bool optimizer_is_matrix(const struct fsdp_tensor *tensor);
 /* Which of its state a row keeps of a parameter: bit i, state[i]. Pure. */
 unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
                          const struct fsdp_tensor *tensor);

@@ -122,6 +122,22 @@ static int set_override(struct config *config, const char *text, struct fsdp_err
     return FSDP_OK;
 }
 
+/* The length of a run has two keys, of which the command line's wins over the file's. */
+static void choose_length(struct config *config)
+{
+    const int steps = config_row_of("train.steps"), epochs = config_row_of("train.epochs");
+
+    if (config->train.steps < 0 || !(config->train.epochs > 0))
+        return;
+    if (config->line[steps] == -1 && config->line[epochs] > 0) {
+        config->train.epochs = 0;
+        config->line[epochs] = 0;
+    } else if (config->line[epochs] == -1 && config->line[steps] > 0) {
+        config->train.steps = -1;
+        config->line[steps] = 0;
+    }
+}
+
 int config_load_unchecked(struct config **out, const char *path, int noverrides,
                           char *const *overrides, struct fsdp_err *err)
 {
@@ -141,6 +157,7 @@ int config_load_unchecked(struct config **out, const char *path, int noverrides,
     }
     for (int i = 0; i < noverrides; i++)
         FSDP_TRY_GOTO(set_override(config, overrides[i], err), out);
+    choose_length(config);
     *out = config;
     config = NULL;
 out:

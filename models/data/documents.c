@@ -149,24 +149,49 @@ static int add_line(struct data_documents *d, const char *text, size_t nbytes, u
     return put_document(d, (struct document){first, (uint32_t)nbytes, (uint32_t)ntokens}, err);
 }
 
+/* An answer of which no token is in the row says nothing, and its pair would have a constant loss.
+ */
+static int check_answer(struct data_documents *d, bool *is_bad, struct fsdp_err *err)
+{
+    const char *answer = d->line.takes_rejected ? "rejected" : "chosen";
+    const size_t most = (size_t)d->seq_len + 1;
+    const bool cut = d->line.ntokens > most && d->too_long == DATA_TRUNCATE;
+    struct fsdp_err why = FSDP_ERR_INIT;
+
+    for (size_t i = 1; i < (cut ? most : d->line.ntokens); i++)
+        if (d->line.labels[i] != DATA_IGNORE)
+            return FSDP_OK;
+    if (cut)
+        fsdp_err_set(&why, FSDP_EINVAL,
+                     "%s:%" PRIu64
+                     ":1: truncated to a row of %zu tokens (data.seq_len + 1), %s has "
+                     "no token left: raise data.seq_len, or leave such pairs out "
+                     "(data.on_bad_line: skip)",
+                     d->line.path, d->line.number, most, answer);
+    else
+        fsdp_err_set(&why, FSDP_EINVAL, "%s:%" PRIu64 ":1: %s has no token to learn%s",
+                     d->line.path, d->line.number, answer,
+                     d->line.ntokens == 1 ? " behind the first of prompt and answer" : "");
+    *is_bad = d->skip_bad_lines;
+    return *is_bad ? data_bad_add(&d->bad, d->line.path, &why, err)
+                   : fsdp_err_pass(err, FSDP_EINVAL, &why);
+}
+
 /* Both documents of a line, or none of them. */
 static int add_pair(struct data_documents *d, const char *text, size_t nbytes, uint64_t first,
                     struct fsdp_err *err)
 {
-    const uint64_t had = d->ndocuments;
     bool is_bad = false;
 
     for (int k = 0; k < 2 && !is_bad; k++) {
         d->line.takes_rejected = k;
         FSDP_TRY(parse_line(d, text, nbytes, &is_bad, err));
+        if (!is_bad)
+            FSDP_TRY(check_answer(d, &is_bad, err));
     }
     for (int k = 0; k < 2 && !is_bad; k++) {
         d->line.takes_rejected = k;
         FSDP_TRY(add_line(d, text, nbytes, first, err));
-        if (d->ndocuments == had + (uint64_t)k)
-            return fsdp_err_set(err, FSDP_EINVAL,
-                                "%s:%" PRIu64 ":1: prompt and %s are less than two tokens together",
-                                d->line.path, d->line.number, k ? "rejected" : "chosen");
     }
     return FSDP_OK;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "best.h"
 
@@ -17,6 +19,15 @@ bool train_best_take(struct train_best *best, const struct config *config, int64
     best->step = step;
     best->loss = loss;
     return true;
+}
+
+const char *train_best_text(char *out, size_t nbytes, const struct train_best *best)
+{
+    if (best->step)
+        snprintf(out, nbytes, "the lowest is %.4f, of step %" PRId64, best->loss, best->step);
+    else
+        snprintf(out, nbytes, "none was a finite number");
+    return out;
 }
 
 bool train_best_ends(const struct train_best *best, const struct config *config)

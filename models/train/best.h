@@ -10,6 +10,8 @@
  * Pure. */
 bool train_best_take(struct train_best *best, const struct config *config, int64_t step,
                      double loss);
+/* "the lowest is 1.2345, of step 6". Writes to and returns out. Pure. */
+const char *train_best_text(char *out, size_t nbytes, const struct train_best *best);
 /* Does train.early_stop end the run? Pure. */
 bool train_best_ends(const struct train_best *best, const struct config *config);
 

@@ -73,11 +73,18 @@ static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_e
     sinks_phase(l->sinks.rows, SINK_EVALUATES);
     FSDP_TRY(train_evaluate(l->parts, &l->rows, &l->words, &l->dpo, &held_out, err));
     sinks_phase(l->sinks.rows, SINK_STEPS);
+    held_out.loss = isnan(held_out.loss) ? NAN : held_out.loss; /* without its sign */
     row->has_eval = true;
     row->eval_loss = held_out.loss;
     row->eval_perplexity = l->dpo.parts ? 0 : exp(held_out.loss);
     row->eval_nats_per_byte = held_out.nats_per_byte;
     row->eval_bits_per_byte = held_out.nats_per_byte / M_LN2;
+    if (!isfinite(held_out.loss) && l->oob->rank == 0)
+        fsdp_log(FSDP_LOG_WARN, "step %" PRId64 ": the held-out loss is %g%s", row->step,
+                 held_out.loss,
+                 l->parts->config->checkpoint.keep_best || l->parts->config->train.early_stop
+                     ? ": it is not the best one, and counts for train.early_stop"
+                     : "");
     const bool best = train_best_take(&l->state.best, l->parts->config, row->step, held_out.loss);
     l->best_due = best && l->parts->config->checkpoint.keep_best && l->hooks.save;
     l->settled = train_best_ends(&l->state.best, l->parts->config);

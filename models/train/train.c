@@ -144,7 +144,7 @@ static int finish_run(struct train *t)
     const struct train_state *s = &t->loop.state, *begun = &t->start.begun;
     char tokens[REPORT_NUMBER_NBYTES], seconds[REPORT_NUMBER_NBYTES];
     const int64_t nsteps = s->step - begun->step;
-    char here[48] = "";
+    char here[48] = "", lowest[80];
 
     train_trace_report(t->loop.sinks.trace);
     if (t->loop.stopped && s->step < t->parts.config->train.steps) {
@@ -166,9 +166,8 @@ static int finish_run(struct train *t)
         return LAUNCH_DONE; /* it was said that there is nothing to do */
     if (t->loop.settled)
         report_line(&t->report,
-                    "ended early: no better held-out loss in %" PRId64
-                    " evaluations; the lowest is %.4f, of step %" PRId64,
-                    s->best.stale, s->best.loss, s->best.step);
+                    "ended early: no better held-out loss in %" PRId64 " evaluations; %s",
+                    s->best.stale, train_best_text(lowest, sizeof lowest, &s->best));
     if (begun->step)
         snprintf(here, sizeof here, ", %" PRId64 " of them now", nsteps);
     report_line(&t->report, "done: %" PRId64 " step%s%s, %s tokens in %s", s->step,

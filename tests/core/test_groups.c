@@ -3,7 +3,41 @@
 #include <math.h>
 
 #include "given.h"
+#include "optim/optimizer.h"
 #include "tap.h"
+
+/* What weight decay is for where optim.decay is not `all`, and what Muon takes. */
+static void test_matrices(void)
+{
+    static const struct {
+        const char *name;
+        int ndim;
+        bool decays, muon;
+    } cases[] = {
+        {"layers.0.q_proj.weight", 2, true, true},
+        {"layers.0.norm.weight", 1, false, false},
+        {"layers.0.q_proj.bias", 1, false, false},
+        {"experts.gate_up_proj", 3, true, false},
+        {"experts.gate_up_proj_bias", 2, false, false},
+        {"bias", 2, false, false},
+        {"as", 2, true, true},
+        {"biases.weight", 2, true, true},
+    };
+    struct fsdp_optim_opts opts = FSDP_OPTIM_OPTS_INIT;
+
+    opts.name = "muon";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct fsdp_tensor tensor = {
+            .name = cases[i].name, .ndim = cases[i].ndim, .shape = {2, 3, 4}};
+        opts.decay = FSDP_DECAY_MATRICES;
+        const bool decays = optimizer_hyper_of(&opts, &tensor).weight_decay > 0;
+        opts.decay = FSDP_DECAY_ALL;
+        ok(decays == cases[i].decays && optimizer_hyper_of(&opts, &tensor).weight_decay > 0 &&
+               (optimizer_of(&opts, &tensor) != &optimizer_adamw) == cases[i].muon,
+           "%s of %d dimensions %s", cases[i].name, cases[i].ndim,
+           cases[i].decays ? "decays" : "does not decay");
+    }
+}
 
 static void test_parse(void)
 {
@@ -112,6 +146,7 @@ static void test_refused(void)
 
 int main(void)
 {
+    test_matrices();
     ok(fsdp_glob_match("*.b", "blocks.0.b") && !fsdp_glob_match("*.b", "blocks.0.bias") &&
            fsdp_glob_match("blocks.[01].?", "blocks.1.w"),
        "patterns match whole names, a star dots too");

@@ -36,7 +36,15 @@ ok "$([ "$(wc -l <m.jsonl)" = $steps ] && holds log "step $steps/$steps"; echo $
 cp m.jsonl epochs.jsonl
 run -n 2 run.yaml train.steps=$steps optim.schedule=linear
 ok "$(cmp -s <(numbers m.jsonl) <(numbers epochs.jsonl); echo $?)" "the same as with train.steps"
-refused "train.epochs: is given, and train.steps, too" train.epochs=2
+refused "train.epochs: is given, and train.steps, too" train.epochs=2 train.steps=3
+run -n 2 run.yaml train.epochs=1.5 optim.schedule=linear
+ok "$([ $? = 0 ] && cmp -s <(numbers m.jsonl) <(numbers epochs.jsonl); echo $?)" "epochs on the command line win over steps in the file"
+sed 's/steps: 8/epochs: 7/' run.yaml >both.yaml
+run -n 2 both.yaml train.steps=$steps optim.schedule=linear
+ok "$([ $? = 0 ] && cmp -s <(numbers m.jsonl) <(numbers epochs.jsonl); echo $?)" "and steps there over epochs in the file"
+sed -i 's/epochs: 7/epochs: 7, steps: 8/' both.yaml
+run -n 1 both.yaml
+ok "$([ $? = 2 ] && holds err "train.epochs: is given, and train.steps, too"; echo $?)" "a file has one of them"
 run -n 1 epochs.yaml
 ok "$([ $? = 2 ] && holds err "train.steps: must be given, or train.epochs"; echo $?)" "$(tail -n 1 err)"
 run -n 1 epochs.yaml train.epochs=1 optim.schedule=wsd optim.decay_steps=1000
@@ -68,9 +76,12 @@ ok "$(awk -v a="$(value weighted.jsonl.m 2 loss)" -v b="$(value m.jsonl 2 loss)"
     "a weight of 0 leaves a document out"
 ok "$([ "$(value weighted.jsonl.m 1 counted_tokens)" -gt "$(value m.jsonl 1 counted_tokens)" ] && ! grep -q '"perplexity"' weighted.jsonl.m; echo $?)" \
     "whose tokens are counted all the same"
-echo '{"text": "bad", "w": -1}' >bad.jsonl
-run -n 1 run.yaml "${lines[@]}" data.path=bad.jsonl data.weight_key=w
-ok "$([ $? != 0 ] && holds err "bad.jsonl:1:22: a weight is a number of at least 0"; echo $?)" "refused: $(head -n 1 err)"
+for w in -1 1e300 '"2"' NaN; do
+    { echo '{"text": "good"}'; echo "{\"text\": \"bad\", \"w\": $w}"; } >bad.jsonl
+    run -n 1 run.yaml "${lines[@]}" data.path=bad.jsonl data.weight_key=w
+    ok "$([ $? != 0 ] && { holds err "bad.jsonl:2:22: a weight is a number of at least 0, up to 1e30" ||
+        { [ $w = NaN ] && holds err "bad.jsonl:2:24: not JSON"; }; }; echo $?)" "refused: $(head -n 1 err)"
+done
 
 # ---- pairs ---------------------------------------------------------------------------------------
 
@@ -116,6 +127,15 @@ run -n 1 run.yaml "${pairs[@]}" data.seq_len=16
 ok "$([ $? != 0 ] && holds err "data.too_long can truncate it"; echo $?)" "refused: $(head -n 1 err)"
 run -n 1 run.yaml "${pairs[@]}" data.seq_len=16 data.too_long=truncate
 ok $? "truncated"
+sed '3s/3 and 3/A long prompt that leaves no room: 3/' pairs.jsonl >long.jsonl
+run -n 1 run.yaml "${pairs[@]}" data.path=long.jsonl data.seq_len=28 data.too_long=truncate
+ok "$([ $? != 0 ] && holds err "long.jsonl:3:1: truncated to a row of 29 tokens (data.seq_len + 1), chosen has no token left"; echo $?)" \
+    "an answer of which nothing is left is refused: $(head -n 1 err)"
+run -n 1 run.yaml "${pairs[@]}" data.path=long.jsonl data.seq_len=28 data.too_long=truncate data.on_bad_line=skip
+ok "$([ $? = 0 ] && holds err "long.jsonl: 1 of 9 lines are left out (data.on_bad_line); the first:"; echo $?)" "or counted: $(head -n 1 err)"
+echo '{"prompt_ids": [1, 2], "chosen_ids": [3], "rejected_ids": []}' >empty.jsonl
+run -n 1 run.yaml "${pairs[@]}" data.path=empty.jsonl
+ok "$([ $? != 0 ] && holds err "empty.jsonl:1:1: rejected has no token to learn"; echo $?)" "an empty answer is refused: $(head -n 1 err)"
 
 # ---- the best checkpoint -------------------------------------------------------------------------
 
@@ -144,9 +164,16 @@ ok "$([ "$(tail -n 1 m.jsonl | sed 's/.*"step": \([0-9]*\),.*/\1/')" = $((best +
     [ "$(ls -d early/step-*)" = "$(printf 'early/step-%08d\n' "$best" $((best + 6)))" ] && holds log "ended early: no better held-out loss in 3 evaluations"; echo $?)" \
     "ends after 3 evaluations that are no better, and is saved"
 run -n 1 run.yaml "${grows[@]}" checkpoint.path=early train.early_stop=3
-ok "$([ $? = 0 ] && holds log "nothing to do: the held-out loss"; echo $?)" "it has ended for good"
+ok "$([ $? = 0 ] && holds log "nothing to do: no better held-out loss"; echo $?)" "it has ended for good"
 run -n 2 run.yaml "${grows[@]}" train.early_stop=2 train.early_stop_delta=100
 ok "$([ "$(wc -l <m.jsonl)" = 6 ]; echo $?)" "train.early_stop_delta says what is better"
+run -n 1 run.yaml "${grows[@]}" checkpoint.path=early train.steps=44 checkpoint.keep_best=false
+ok "$([ $? = 0 ] && [ "$(ls early/)" = "$(ls early/ | grep -v best)" ] && [ -d early/step-00000044 ]; echo $?)" \
+    "where keep_best is switched off, the link goes with its checkpoint"
+run -n 2 run.yaml "${grows[@]}" checkpoint.path=lost optim.lr=1e30 optim.warmup_steps=0 train.early_stop=3
+ok "$([ $? = 0 ] && [ "$(wc -l <m.jsonl)" = 6 ] && holds log "no better held-out loss in 3 evaluations; none was a finite number" &&
+    holds err "the held-out loss is nan: it is not the best one" && [ ! -e lost/best ] && [ -d lost/step-00000006 ]; echo $?)" \
+    "evaluations that are all NaN end a run, which has no best checkpoint"
 refused "train.early_stop: needs evaluations" train.early_stop=1
 refused "checkpoint.keep_best: needs data.eval_path" checkpoint.keep_best=true
 

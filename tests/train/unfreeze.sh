@@ -76,11 +76,11 @@ ok "$([ $? = 0 ] && holds log '2 parameters without moments' && ! holds log 'the
 for opts in "optim.name=sgd" "optim.name=sgd optim.momentum=0.9"; do
     rm -rf c; cp -r frozen c
     "$launch" -n 2 run.yaml "$frozen" $opts train.steps=4 checkpoint.path=c >log 2>err
-    ok "$([ $? != 0 ] && holds err 'optim.name is sgd' && holds err "holds adamw's state"; echo $?)" "$opts is refused"
+    ok "$([ $? != 0 ] && holds err 'optim.name: is sgd' && holds err "holds adamw's state"; echo $?)" "$opts is refused"
 done
 run -n 2 run.yaml optim.name=sgd optim.lr=0.1 optim.momentum=0 checkpoint.path=sgd
 "$launch" -n 2 run.yaml train.steps=4 checkpoint.path=sgd >log 2>err
-ok "$([ $? != 0 ] && holds err 'optim.name is adamw' && holds err "holds sgd's state"; echo $?)" "and adamw after sgd"
+ok "$([ $? != 0 ] && holds err 'optim.name: is adamw' && holds err "holds sgd's state"; echo $?)" "and adamw after sgd"
 run -n 2 run.yaml optim.name=sgd optim.lr=0.1 optim.momentum=0.9 train.steps=4 checkpoint.path=sgd
 ok "$([ $? = 0 ] && holds log 'parameters without moments'; echo $?)" "sgd may begin to keep a momentum"
 

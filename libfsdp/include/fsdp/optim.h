@@ -10,7 +10,9 @@
 extern "C" {
 #endif
 
-enum fsdp_decay { FSDP_DECAY_ALL, FSDP_DECAY_MATRICES }; /* matrices: parameters with ndim >= 2 */
+/* Matrices: parameters with ndim >= 2, but for biases, whose names end in "bias" (those of several
+ * experts have two dimensions). */
+enum fsdp_decay { FSDP_DECAY_ALL, FSDP_DECAY_MATRICES };
 
 enum { FSDP_OPTIM_NAME_NBYTES = 24 };
 /* Parameters whose settings differ from the rest. A negative number: as in fsdp_optim_opts. */

@@ -176,7 +176,7 @@ static int read_weight(struct data_line *line, const json_t *root, struct fsdp_e
     if (json_is_number(weight) && line->weight >= 0 && line->weight <= 1e30)
         return FSDP_OK;
     line->key = line->weight_key;
-    return data_line_refuse(line, "a weight is a number of at least 0", err);
+    return data_line_refuse(line, "a weight is a number of at least 0, up to 1e30", err);
 }
 
 /* The field that makes a line one of the documents that are known, and so is where an error is. */

@@ -243,7 +243,7 @@ static int check_optimizer(const struct train_moments *m, struct fsdp_err *err)
     if (!strcmp(saved, now) || (!saved[0] && !strcmp(now, "sgd")))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EMISMATCH,
-                        "%.300s: optim.name is %s, but %.300s holds %s%s; set optim.name as it "
+                        "%.300s: is %s, but %.300s holds %s%s; set optim.name as it "
                         "was, or begin a new run with model.path at its merged weights",
                         config_where(where, sizeof where, c, "optim.name"), now, ckpt_path(m->ckpt),
                         saved[0] ? saved : "no optimizer's state", saved[0] ? "'s state" : "");

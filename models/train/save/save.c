@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "moments.h"
@@ -182,6 +183,22 @@ static void link_best(struct train_saver *s)
         fsdp_log(FSDP_LOG_WARN, "%s: %s; the best checkpoint is %s", link, strerror(errno), path);
 }
 
+/* Without keep_best the checkpoint that it points to may be removed. */
+static void unlink_best(const struct train_saver *s)
+{
+    const char *root = s->parts->config->checkpoint.path;
+    char link[TRAIN_PATH_NBYTES], now[32] = "";
+    struct stat st;
+
+    if (s->parts->config->checkpoint.keep_best || !s->report->lead ||
+        train_claim_is_lost(s->claim) || ckpt_path_is_url(root))
+        return;
+    snprintf(link, sizeof link, "%s/best", root);
+    if (readlink(link, now, sizeof now - 1) > 0 && !strncmp(now, "step-", 5) && !strchr(now, '/') &&
+        stat(link, &st) && errno == ENOENT && unlink(link))
+        fsdp_log(FSDP_LOG_WARN, "%s: %s; its checkpoint is removed", link, strerror(errno));
+}
+
 /* seconds: until it was published, since it was begun. */
 static void published(struct train_saver *s, int64_t step, const struct ckpt_save_result *result,
                       double seconds, const char *how)
@@ -198,6 +215,7 @@ static void published(struct train_saver *s, int64_t step, const struct ckpt_sav
         s->best_published = step;
     link_best(s);
     retain(s);
+    unlink_best(s);
 }
 
 /* A save has ended: in the store, or staged on its way there. */
