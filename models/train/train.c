@@ -130,10 +130,11 @@ static int run_loop(struct train *t, struct fsdp_err *err)
                     " (a higher train.steps continues, another checkpoint.path begins anew)",
                     t->start.resumed, l->state.step, t->parts.config->train.steps);
     else if (train_best_ends(&l->state.best, t->parts.config))
-        report_line(&t->report,
-                    "nothing to do: the held-out loss of %s is not better than in step %" PRId64
-                    " (a higher train.early_stop continues)",
-                    t->start.resumed, l->state.best.step);
+        report_line(
+            &t->report,
+            "nothing to do: no better held-out loss in the last evaluations before %s; %s (a "
+            "higher train.early_stop continues)",
+            t->start.resumed, train_best_text(lowest, sizeof lowest, &l->state.best));
     else if (l->state.step < t->parts.config->train.steps)
         FSDP_TRY(train_warm(l, err));
     return train_loop_run(l, err);
