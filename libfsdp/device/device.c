@@ -367,6 +367,12 @@ int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype
                                          err);
 }
 
+int fsdp_nf4_decode(struct fsdp_lane *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, args->dst_dtype, "nf4_decode", err));
+    return args->nelem ? lane->device->ops->nf4_decode(lane->state, args, err) : FSDP_OK;
+}
+
 int fsdp_clip_coef(struct fsdp_lane *lane, const struct fsdp_clip_args *args, struct fsdp_err *err)
 {
     return lane->device->ops->clip_coef(lane->state, args, err);

@@ -26,6 +26,7 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_loss_scale(lane);
     test_casts(lane);
     test_quantize(lane);
+    test_nf4(lane);
     test_init(lane);
     test_odd_ranges(lane);
 }

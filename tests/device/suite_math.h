@@ -192,6 +192,56 @@ static void test_quantize(struct fsdp_lane *lane)
        "E5M2 is refused");
 }
 
+/* Every code, in blocks of which the last is short; the tensor's blocks begin elsewhere. */
+static void test_nf4(struct fsdp_lane *lane)
+{
+    enum { NBLOCKS = (N + 63) / 64, FIRST = 250 };
+    static const float values[] = {-1, -0.6961928009986877f, -0.5250730514526367f, 1};
+    static const int places[] = {0, 1, 2, 15};
+    static float f32[N];
+    static uint16_t bf16[N], f16[N];
+    uint8_t codes[(N + 1) / 2], scale_codes[NBLOCKS];
+    const float scales[2] = {0.25f, 0.3f}, offset = 0.7f;
+    struct fsdp_nf4_args args = {.first_block = FIRST, .nelem = N};
+    int bad = 0;
+
+    for (int i = 0; i < (N + 1) / 2; i++)
+        codes[i] = (uint8_t)(i * 37 + i / 256);
+    for (int i = 0; i < NBLOCKS; i++) /* 1, 0 and the least: -0.992968738 */
+        scale_codes[i] = (uint8_t)(i % 3 == 0 ? 255 : i % 3 == 1 ? 127 : 0);
+    args.codes = UP(codes);
+    args.scale_codes = UP(scale_codes);
+    args.scales = UP(scales);
+    args.offset = UP(offset);
+    args.dst = UP(f32);
+    args.dst_dtype = FSDP_F32;
+    bad += fsdp_nf4_decode(lane, &args, NULL);
+    args.dst = UP(bf16);
+    args.dst_dtype = FSDP_BF16;
+    bad += fsdp_nf4_decode(lane, &args, NULL);
+    args.dst = (uint16_t *)UP(f16) + 1;
+    args.dst_dtype = FSDP_F16;
+    args.nelem = N - 1;
+    bad += fsdp_nf4_decode(lane, &args, NULL);
+    args.nelem = 0;
+    bad += fsdp_nf4_decode(lane, &args, NULL);
+    down(lane);
+    for (int i = 0; i < N; i++) {
+        const int code = codes[i / 2] >> (i % 2 ? 0 : 4) & 15, block = i / 64;
+        const float of = block % 3 == 0 ? 1 : block % 3 == 1 ? 0 : -0.992968738f;
+        volatile float scale = of * scales[(FIRST + block) / 256];
+        scale = scale + offset;
+        for (int k = 0; k < 4; k++)
+            bad += code == places[k] && f32[i] != values[k] * scale;
+        bad += code == 7 && f32[i] != 0;
+        bad += bf16[i] != fsdp_f32_to_bf16(f32[i]);
+        bad += i + 1 < N && f16[i + 1] != fsdp_f32_to_f16(f32[i]);
+    }
+    ok(bad == 0 && f16[0] == 0, "NF4 is decoded to the bit, from any block on");
+    args.dst_dtype = FSDP_F8_E4M3;
+    ok(fsdp_nf4_decode(lane, &args, NULL) == FSDP_EINVAL, "and to float types alone");
+}
+
 static void test_init(struct fsdp_lane *lane)
 {
     static float whole[100000], part[1000];

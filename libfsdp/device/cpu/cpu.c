@@ -228,6 +228,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .max_rows = device_cpu_max_rows,
     .quantize = device_cpu_quantize,
     .dequantize = device_cpu_dequantize,
+    .nf4_decode = device_cpu_nf4_decode,
     .clip_coef = device_cpu_clip_coef,
     .loss_scale_update = device_cpu_loss_scale_update,
     .adamw = device_cpu_adamw,

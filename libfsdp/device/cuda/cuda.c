@@ -356,6 +356,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .max_rows = device_cuda_max_rows,
     .quantize = device_cuda_quantize,
     .dequantize = device_cuda_dequantize,
+    .nf4_decode = device_cuda_nf4_decode,
     .clip_coef = device_cuda_clip_coef,
     .loss_scale_update = device_cuda_loss_scale_update,
     .adamw = device_cuda_adamw,

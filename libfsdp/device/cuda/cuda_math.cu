@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine's arithmetic on a GPU: casts, sums, norms, 8-bit floats, initial values.
+ * The engine's arithmetic on a GPU: casts, sums, norms, 8-bit floats, weights in 4 bits, initial values.
  *
  * Memory-bound all of it: a thread takes 8 elements in loads and stores of 16 bytes where operands
  * are aligned to that, which those of flat buffers are. Sums over all elements are taken in two
@@ -8,6 +8,7 @@
  */
 #include "cuda.h"
 #include "device/common/formula.h"
+#include "device/common/nf4.h"
 #include "fsdp/sys/cuda_kernel.cuh"
 
 enum { BLOCK = 256, PER_THREAD = 8 };
@@ -306,6 +307,47 @@ int device_cuda_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, con
                     packed);
     });
     return device_cuda_launched(l, "dequantize", err);
+}
+
+/* ---- weights in 4 bits ----------------------------------------------------------------------- */
+
+/* A thread's elements are of one block. */
+template <class D>
+static __global__ void __launch_bounds__(BLOCK)
+    nf4_decode_kernel(D *dst, struct fsdp_nf4_args a, bool packed)
+{
+    const size_t first = ((size_t)blockIdx.x * BLOCK + threadIdx.x) * PER_THREAD;
+    if (first >= a.nelem)
+        return;
+    const float scale = nf4_scale(dynamic_signed, &a, first / FSDP_NF4_BLOCK);
+    if (packed && first + PER_THREAD <= a.nelem) {
+        const fsdp_pack<uint8_t, PER_THREAD / 2> in =
+            *(const fsdp_pack<uint8_t, PER_THREAD / 2> *)(a.codes + first / 2);
+        fsdp_pack<D, PER_THREAD> out;
+#pragma unroll
+        for (int k = 0; k < PER_THREAD; k++)
+            out.at[k] =
+                fsdp_from_float<D>(nf4_values[in.at[k / 2] >> (k % 2 ? 0 : 4) & 15] * scale);
+        *(fsdp_pack<D, PER_THREAD> *)(dst + first) = out;
+        return;
+    }
+    for (size_t i = first; i < first + PER_THREAD && i < a.nelem; i++)
+        dst[i] = fsdp_from_float<D>(nf4_values[a.codes[i / 2] >> (i % 2 ? 0 : 4) & 15] * scale);
+}
+
+int device_cuda_nf4_decode(void *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err)
+{
+    struct cuda_lane *l = (struct cuda_lane *)lane;
+    const size_t pack_nbytes = PER_THREAD * fsdp_dtype_nbytes(args->dst_dtype);
+    const bool packed = fsdp_is_aligned(args->dst, pack_nbytes) &&
+                        fsdp_is_aligned(args->codes, PER_THREAD / 2);
+    FSDP_TRY(device_cuda_enter(l, err));
+    fsdp_with_type(args->dst_dtype, [&](auto d) {
+        FSDP_LAUNCH((nf4_decode_kernel<decltype(d)>),
+                    fsdp_nblocks(args->nelem, BLOCK, PER_THREAD), BLOCK, 0, device_cuda_stream(l),
+                    (decltype(d) *)args->dst, *args, packed);
+    });
+    return device_cuda_launched(l, "decoding of NF4", err);
 }
 
 /* ---- initial values -------------------------------------------------------------------------- */

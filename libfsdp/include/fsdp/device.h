@@ -162,6 +162,23 @@ int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, con
 int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                     enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err);
 
+/* Of weights in 4 bits (NF4 of QLoRA, Dettmers et al., arXiv 2305.14314), as bitsandbytes holds
+ * them with its scales quantized, too: each block of FSDP_NF4_BLOCK elements of the flattened
+ * tensor has a scale, in 8 bits, and each FSDP_NF4_SUPER blocks what these are scaled by. A call is
+ * for elements that begin at a block. */
+enum { FSDP_NF4_BLOCK = 64, FSDP_NF4_SUPER = 256 };
+struct fsdp_nf4_args {
+    void *dst; /* [nelem] of a float type */
+    enum fsdp_dtype dst_dtype;
+    const uint8_t *codes;       /* [ceil(nelem / 2)] */
+    const uint8_t *scale_codes; /* [ceil(nelem / FSDP_NF4_BLOCK)] */
+    const float *scales;        /* of the tensor, [ceil(its blocks / FSDP_NF4_SUPER)] */
+    const float *offset;        /* of the tensor, [1] */
+    uint64_t first_block;       /* which of the tensor's blocks is the call's first */
+    size_t nelem;
+};
+int fsdp_nf4_decode(struct fsdp_lane *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
+
 /* ---- gradient norm, clipping, loss scale ----------------------------------------------------- */
 
 /* The loss scale (optim.h) as it is kept on the device: what the gradient of the loss is multiplied
@@ -313,13 +330,13 @@ struct fsdp_adafactor_args {
     const float *grad_scale;                  /* device scalar, NULL: 1 */
     const struct fsdp_loss_scale *loss_scale; /* as above */
     float *row_var, *col_var;                 /* NULL: a vector */
-    float *variance; /* NULL: not one */
+    float *variance;                          /* NULL: not one */
     double *sums, *update_sum;
     uint64_t nrows, ncols; /* of a matrix: all of them; of a vector 1 and its elements */
     uint64_t nmatrices;    /* those of the whole parameter */
     bool by_rows;          /* nelem is of rows of one matrix; else of whole matrices, or a vector */
     size_t nelem;
-    int64_t nsteps;        /* with this one */
+    int64_t nsteps; /* with this one */
     double lr, beta2_decay, eps2, weight_decay;
 };
 /* FSDP_EUNSUPPORTED where the device has none. */

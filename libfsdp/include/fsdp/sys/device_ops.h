@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 7
+#define FSDP_DEVICE_OPS_ABI 8
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -50,6 +50,7 @@ struct fsdp_device_ops {
     int (*dequantize)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                       enum fsdp_dtype narrow, size_t nelem, const double *amax,
                       struct fsdp_err *err);
+    int (*nf4_decode)(void *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
     int (*clip_coef)(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err);
     int (*loss_scale_update)(void *lane, struct fsdp_loss_scale *scale, const float *norm,
                              struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
