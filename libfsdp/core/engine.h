@@ -14,9 +14,10 @@
  *
  *   master   [s]      fp32: the parameters that the optimizer updates. Where param_dtype is fp32 it
  *                     is also the shard that is gathered; NULL where it is split (master.c), or
- *                     where what is frozen has none (frozen_in_param_dtype)
+ *                     where what is frozen has none (frozen_in_param_dtype, frozen_in_nf4)
  *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
- *                     groups of one what modules see, with a gather codec the decoded values
+ *                     groups of one what modules see, with a gather codec the decoded values.
+ *                     In NF4: the codes of its elements and of their scales (state/nf4.h)
  *   rest     [s]      16 bits: the lower half of a split master
  *   optim             exp_avg, momentum_buffer, z, ema, ..., of trainable flats: [s] of each slot
  *                     that all parameters have for each element, else what the shard's parameters
@@ -177,6 +178,13 @@ struct engine_encoding {
     void *piece; /* of a flat, that is decoded at once (gather_encoded_nbytes) */
 };
 
+/* Of parameters in NF4 (state/nf4.h). */
+struct nf4_tensor;
+struct engine_nf4 {
+    struct nf4_tensor *tensors; /* flat by flat */
+    int ntensors;
+};
+
 struct engine_tracing {
     struct trace *trace; /* NULL: nothing is recorded (trace.h) */
     int nranges;         /* open ones (ranges.h) */
@@ -201,6 +209,7 @@ struct fsdp {
     struct engine_view view;
     struct engine_scalars scalars;
     struct engine_encoding encoding;
+    struct engine_nf4 nf4;
     struct engine_tracing tracing;
 
     struct fsdp_state_layout layout;
@@ -231,8 +240,8 @@ static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
 /* Has it no master: is the copy that is gathered all there is? */
 static inline bool flat_is_lone(const struct fsdp *f, const struct flat *flat)
 {
-    return f->opts.frozen_in_param_dtype && !flat->trainable && flat->param_dtype != FSDP_F32 &&
-           !flat->codec;
+    return flat->nf4 || (f->opts.frozen_in_param_dtype && !flat->trainable &&
+                         flat->param_dtype != FSDP_F32 && !flat->codec);
 }
 
 /* Is the flat's master split? */

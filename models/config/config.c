@@ -339,6 +339,13 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
         return config_refuse(c, "fsdp.frozen", err,
                              "a run with adapters freezes the model itself, but for "
                              "lora.modules_to_save; leave this empty");
+    if (c->lora.dora && c->lora.base == CONFIG_BASE_NF4)
+        return config_refuse(c, "lora.dora", err,
+                             "DoRA needs the rows of the model as they were; set lora.base to auto");
+    if (!on && c->lora.base == CONFIG_BASE_NF4)
+        return config_refuse(
+            c, "lora.base", err,
+            "nf4 is for a model that is frozen; set lora.r to train adapters on it");
     if (c->lora.r > 0 && !c->lora.targets.nelem)
         return config_refuse(c, "lora.targets", err, "names no linear map; all-linear takes all");
     return FSDP_OK;

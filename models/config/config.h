@@ -27,6 +27,7 @@ enum config_nonfinite { CONFIG_NONFINITE_WARN, CONFIG_NONFINITE_STOP };
 enum config_objective { CONFIG_NEXT_TOKEN, CONFIG_DPO };
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
+enum config_base { CONFIG_BASE_AUTO, CONFIG_BASE_NF4 };
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
 
@@ -55,6 +56,7 @@ struct config {
         double alpha, dropout; /* alpha -1: r */
         struct fsdp_tunable_list targets, modules_to_save;
         bool rslora, dora;
+        int base; /* enum config_base */
         char path[CONFIG_TEXT];
     } lora;
     struct {

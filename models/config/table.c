@@ -40,8 +40,12 @@ const struct fsdp_tunable config_table[] = {
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
     ROW(lora, dora, BOOL, "false", NULL,
         "DoRA: train the lengths of the rows of adapted weights, too, which is slower; on the CPU"),
+    ROW(lora, base, CHOICE, "auto", "auto|nf4",
+        "How the frozen model is held. nf4: the linear maps of its layers in 4 bits, as NF4 with double "
+        "quantization (QLoRA); auto: in fsdp.param_dtype"),
     ROW(lora, path, STRING, "", NULL,
-        "Folder of a PEFT adapter to begin from, which says all of the above but dropout; empty: new "
+        "Folder of a PEFT adapter to begin from, which says r, alpha, targets, modules_to_save, rslora and "
+        "dora; empty: new "
         "adapters"),
 
     ROW(data, path, LIST, "", NULL,

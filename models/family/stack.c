@@ -98,6 +98,7 @@ struct values {
     int rows, cols; /* cols 0: a vector */
     struct fsdp_init init;
     bool trained; /* even where the model is frozen */
+    bool linear;  /* the matrix of a linear map, as (out, in) */
 };
 
 static int add_weight(const struct adding *to, const char *name, struct values values, int *out,
@@ -109,7 +110,8 @@ static int add_weight(const struct adding *to, const char *name, struct values v
                                          .ndim = values.cols ? 2 : 1,
                                          .shape = shape,
                                          .init = values.init,
-                                         .flags = trained ? 0 : FSDP_PARAM_FROZEN};
+                                         .flags = (trained ? 0u : FSDP_PARAM_FROZEN) |
+                                                  (values.linear ? FSDP_PARAM_LINEAR : 0u)};
     return fsdp_module_add_param(to->tree, to->module, &desc, out, err);
 }
 
@@ -136,12 +138,13 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
         fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed, err));
     const struct adding to = {m, tree, m->embed};
     FSDP_TRY(add_named(&to, names->embed, ".weight",
-                       (struct values){t->vocab, t->dim, normal(m), false}, &m->embed_param, err));
+                       (struct values){t->vocab, t->dim, normal(m), false, false}, &m->embed_param,
+                       err));
     if (!names->positions)
         return FSDP_OK;
     return add_named(&to, names->positions, ".weight",
-                     (struct values){t->max_seq_len, t->dim, normal(m), false}, &m->position_param,
-                     err);
+                     (struct values){t->max_seq_len, t->dim, normal(m), false, false},
+                     &m->position_param, err);
 }
 
 /* Of all experts: one weight, or a weight of each, whose indices follow each other. */
@@ -176,6 +179,14 @@ static int describe_experts(struct model *m, struct fsdp_module_tree *tree, int 
     return FSDP_OK;
 }
 
+/* Of a layer, what transformers makes an nn.Linear of. A router of experts is a parameter there,
+ * and GPT-2's matrices are (in, out). */
+static bool is_linear(const struct model *m, int weight)
+{
+    return weight < m->nbase && m->weight[weight].cols && weight != m->place[STACK_ROUTER].weight &&
+           m->family->names->fusion != TRAITS_TRANSPOSED;
+}
+
 static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
                           struct fsdp_err *err)
 {
@@ -199,8 +210,9 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
         const struct stack_weight *x = &m->weight[w];
         snprintf(name, sizeof name, "%s.%d%s", names->layers, layer, x->name);
         const struct adding to = {m, tree, module[x->part]};
-        FSDP_TRY(add_weight(&to, name, (struct values){x->rows, x->cols, x->init, w >= m->nbase},
-                            &m->layer_param[layer * m->nweights + w], err));
+        FSDP_TRY(add_weight(
+            &to, name, (struct values){x->rows, x->cols, x->init, w >= m->nbase, is_linear(m, w)},
+            &m->layer_param[layer * m->nweights + w], err));
     }
     return describe_experts(m, tree, layer, err);
 }
@@ -217,17 +229,18 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
         fsdp_module_add(tree, m->root, names->head, m->family->class_name.head, &m->head, err));
     const struct adding to = {m, tree, m->head};
     FSDP_TRY(add_named(&to, names->norm, ".weight",
-                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones, false},
+                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones, false, false},
                        &m->norm_param, err));
     if (t->norm == TRAITS_LAYER)
-        FSDP_TRY(add_named(&to, names->norm, ".bias", (struct values){t->dim, 0, zeros, false},
-                           &m->norm_bias_param, err));
+        FSDP_TRY(add_named(&to, names->norm, ".bias",
+                           (struct values){t->dim, 0, zeros, false, false}, &m->norm_bias_param,
+                           err));
     snprintf(head, sizeof head, "%s.weight", names->head);
     if (t->tied) {
         m->head_param = m->embed_param;
         FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, head, err));
     } else {
-        FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false},
+        FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false, false},
                             &m->head_param, err));
     }
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);

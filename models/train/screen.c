@@ -27,9 +27,10 @@ static void show_model(struct report *report, const struct train_parts *p,
                 p->ops->family(p->model), report_count(count, fsdp_param_nelem_total(p->tree)),
                 dropout);
     if (train_adapter_is_on(&p->adapter))
-        report_fact(report, "adapters", "%srank %d, times %g: %s parameters are trained",
+        report_fact(report, "adapters", "%srank %d, times %g: %s parameters are trained%s",
                     p->adapter.lora.dora ? "DoRA, " : "", p->adapter.lora.r, p->adapter.lora.scale,
-                    report_count(count, train_parts_trained(p)));
+                    report_count(count, train_parts_trained(p)),
+                    c->lora.base == CONFIG_BASE_NF4 ? ", on a model in NF4" : "");
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);
     else

@@ -13,6 +13,7 @@
 #include "arena.h"
 #include "core/state/gather.h"
 #include "core/state/master.h"
+#include "core/state/nf4.h"
 #include "core/state/offload.h"
 #include "core/state/offload_file.h"
 #include "core/state/slots.h"
@@ -36,9 +37,9 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t decoded, frozen, master, rest, joined, optim, grad, param, kept, staging, unsharded,
-        unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars, passing,
-        host, staged;
+    uint64_t decoded, frozen, nf4, master, rest, joined, optim, grad, param, kept, staging,
+        unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars,
+        passing, host, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -117,6 +118,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         take_row(c, sizeof(double) * (uint64_t)f->encoding.namax * (uint64_t)f->mesh->shard_size,
                  &rows->scalars);
     f->encoding.piece = take_row(c, gather_encoded_nbytes(&f->units), &rows->decoded);
+    nf4_place(f, take_row(c, nf4_scales_nbytes(f), &rows->nf4));
 }
 
 /* What a module drops, with the modules inside it, shares one place with what others drop: only one
@@ -205,10 +207,11 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         bool decoded = flat->codec && !flat_travels_encoded(flat);
         bool frozen = f->opts.frozen_in_param_dtype && !flat->trainable;
         s->param = take_row(c, gather_shard_nbytes(flat),
-                            decoded  ? &rows->decoded
-                            : frozen ? &rows->frozen
-                            : one    ? &rows->master
-                                     : &rows->param);
+                            decoded     ? &rows->decoded
+                            : flat->nf4 ? &rows->nf4
+                            : frozen    ? &rows->frozen
+                            : one       ? &rows->master
+                                        : &rows->param);
         if (one)
             s->master = s->param;
     }
@@ -326,10 +329,11 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     measure_plan(f, plan_device, &rows);
     measure_plan(f, plan_gather, &rows);
     measure_plan(f, plan_reduce, &rows);
-    overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_GATHERED);
+    overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_PLAIN);
     overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
     row(mem, "frozen parameter shards", sent, rows.frozen);
+    row(mem, "frozen parameter shards, NF4", NULL, rows.nf4);
     row(mem, "parameter shards, fp32 masters", NULL, rows.master);
     row(mem, "parameter shards to gather", sent, rows.param);
     row(mem, "parameters decoded from the masters", params, rows.decoded);

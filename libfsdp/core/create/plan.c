@@ -11,6 +11,7 @@
 #include "core/state/gather.h"
 #include "core/run/hooks.h"
 #include "core/state/master.h"
+#include "core/state/nf4.h"
 #include "core/state/offload.h"
 #include "core/trace/ranges.h"
 #include "core/trace/trace.h"
@@ -43,11 +44,14 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
 /* ---- programs -------------------------------------------------------------------------------- */
 
 /* reshard_after_forward of a unit as the schedule wants it. As a group size it needs the mesh's
- * communicator of that size. What is freed inside a micro-step is not worth keeping between two. */
+ * communicator of that size. What is freed inside a micro-step is not worth keeping between two. In
+ * a group of one nothing is gathered but what is packed, which is unpacked for each use: kept, it
+ * would be the whole model. */
 static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
 {
     const struct fsdp_strategy_info *strategy = fsdp_strategy_info(f->opts.sharding_strategy);
     const struct unit *u = &f->units.units[unit];
+    const bool unpacks = u->flats[UNIT_NF4] >= 0 && f->mesh->shard_size == 1;
     int k = u->reshard_after_forward;
 
     if (k > 1 && k != f->mesh->shard_size && f->mesh->shard_size > 1 && k != f->mesh->regather_size)
@@ -62,8 +66,8 @@ static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
             "reshard_after_forward");
     f->plan.sched_units[unit] = (struct sched_unit){
         .module = u->module,
-        .reshard_after_forward = k < 0 ? strategy->reshard_after_forward : k > 0,
-        .reshard_after_backward = strategy->reshard_after_backward || k > 0,
+        .reshard_after_forward = k < 0 ? strategy->reshard_after_forward || unpacks : k > 0,
+        .reshard_after_backward = strategy->reshard_after_backward || unpacks || k > 0,
         .reshard_always = u->reshard_always && k > 0,
         .keep_part = k > 1 && k == f->mesh->regather_size,
     };
@@ -91,7 +95,8 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .trainable = flat->trainable,
             .whole = flat->whole || flat->carried,
             .full_nbytes = gather_slot_nbytes(flat),
-            .encoded = flat->codec,
+            .encoded = flat->codec || flat->nf4,
+            .packed = flat->nf4,
             .chunked = flat_is_chunked(flat),
             .offloaded = flat->trainable && offload_state(f, k),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
@@ -185,8 +190,7 @@ static void write_units(const struct fsdp *f, FILE *to)
                 : flat->carried ? "carried"
                                 : "frozen",
                 (unsigned long long)flat->cut.shard_nelem, flat->cut.chunked ? " in chunks" : "",
-                flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype),
-                fsdp_dtype_name(flat->reduce_dtype),
+                flat_sent_name(flat), fsdp_dtype_name(flat->reduce_dtype),
                 unit->reshard_after_forward ? ", reshards" : "",
                 unit->keep_part ? " and keeps a part" : "");
         for (int i = 0; i < flat->ntensors; i++) {
@@ -247,6 +251,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
     FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
+    FSDP_TRY(nf4_plan(f, err));
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
@@ -334,6 +339,7 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->optim.slot_pos);
     fsdp_free(f->flat_descs);
     fsdp_free(f->flat_slots);
+    nf4_destroy(f);
     fsdp_free(f);
 }
 

@@ -83,6 +83,7 @@ struct sched_flat {
     uint64_t full_nbytes; /* of the unsharded parameters */
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool encoded;         /* the gathered copy is made from the shard after its update */
+    bool packed;          /* modules do not see the shard as it is: gathered even by one rank */
     bool offloaded;       /* its optimizer state */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
@@ -121,7 +122,7 @@ struct sched_input {
 /* Does the flat have to be gathered before it is used? */
 static inline bool sched_is_gathered(const struct sched_input *in, int flat)
 {
-    return (in->sharded || in->offload_params) && !in->flats[flat].whole;
+    return (in->sharded || in->offload_params || in->flats[flat].packed) && !in->flats[flat].whole;
 }
 
 /* Chunked flats that are encoded are unpacked where they are decoded. */

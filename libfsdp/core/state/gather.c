@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gather.h"
+#include "nf4.h"
 #include "offload.h"
 #include "slots.h"
 
@@ -27,7 +28,7 @@ void gather_plan(struct fsdp *f)
 
 bool gather_is_unpacked(const struct flat *flat)
 {
-    return flat_is_chunked(flat) && !flat->codec;
+    return flat_is_chunked(flat) && !flat->codec && !flat->nf4;
 }
 
 /* What the ranks' pieces are gathered into. */
@@ -83,12 +84,11 @@ int gather_outer(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *l
                       mine(f, flat_index, slot), 1, lane, err);
 }
 
-/* Tensor i's rows of one rank. */
-static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank, char *slot,
-                       struct fsdp_lane *lane, struct fsdp_err *err)
+/* Tensor i's rows of one rank, which sent this. */
+static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank, const char *sent,
+                       char *slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     const struct fsdp_tensor *tensor = &flat->tensors[i];
-    const char *sent = area(&f->mem, flat, slot) + (uint64_t)rank * gather_shard_nbytes(flat);
     size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
     struct fsdp_box box;
     uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, rank);
@@ -97,6 +97,10 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
 
     if (!nelem)
         return FSDP_OK;
+    if (flat->nf4)
+        return nf4_decode(
+            f, &(struct nf4_part){flat, i, sent, pos, first, nelem, to, flat->param_dtype}, lane,
+            err);
     if (!gather_is_encoded(flat, i))
         return fsdp_copy(lane, to, sent + gather_raw_start(flat, i) + first * elem, nelem * elem,
                          err);
@@ -107,12 +111,15 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank,
                                nelem, &f->encoding.amax[flat->first_amax + before], err);
 }
 
-static int decode(struct fsdp *f, const struct flat *flat, char *slot, struct fsdp_lane *lane,
-                  struct fsdp_err *err)
+/* sent: by all ranks. */
+static int decode(struct fsdp *f, const struct flat *flat, const char *sent, char *slot,
+                  struct fsdp_lane *lane, struct fsdp_err *err)
 {
     for (int i = 0; i < flat->ntensors; i++)
         for (int rank = 0; rank < flat->cut.nranks; rank++)
-            FSDP_TRY(decode_rows(f, flat, i, rank, slot, lane, err));
+            FSDP_TRY(decode_rows(f, flat, i, rank,
+                                 sent + (uint64_t)rank * gather_shard_nbytes(flat), slot, lane,
+                                 err));
     return FSDP_OK;
 }
 
@@ -123,13 +130,16 @@ int gather_flat(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
     const void *send = mine(f, flat_index, slot);
     uint64_t nshards = 1;
 
+    if (flat->nf4 && !flat_travels_encoded(flat))
+        return decode(f, flat, send, slot, lane, err);
     if (f->mesh->inner_size) {
         send = inner_part(f, flat, slot);
         nshards = (uint64_t)f->mesh->outer_size;
     }
     FSDP_TRY(
         all_gather(f->mesh->gather, flat, area(&f->mem, flat, slot), send, nshards, lane, err));
-    return flat_travels_encoded(flat) ? decode(f, flat, slot, lane, err) : FSDP_OK;
+    return flat_travels_encoded(flat) ? decode(f, flat, area(&f->mem, flat, slot), slot, lane, err)
+                                      : FSDP_OK;
 }
 
 int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *lane,

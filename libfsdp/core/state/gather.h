@@ -8,6 +8,8 @@
  * In a group of one nothing is sent: gather_encode decodes at once, into the shard. Modules see the
  * same bits.
  *
+ * A flat in NF4 is sent as nf4.h says, and a group of one decodes it, too, when it is gathered.
+ *
  * The second part of what a rank sends has room for all of such a tensor and holds the rank's own
  * rows, so that all ranks send alike. Decoding fills the first part of the slot from the second.
  */

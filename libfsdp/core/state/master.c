@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/common/formula.h"
+#include "nf4.h"
 #include "offload.h"
 #include "slots.h"
 
@@ -37,6 +38,7 @@ struct range {
     struct fsdp *f;
     const struct flat_state *s, *home; /* home NULL: it is there */
     enum fsdp_dtype dtype;             /* of s->param */
+    int nf4;                           /* the flat, where it is in NF4; else -1 */
     uint64_t pos, nelem;
 };
 
@@ -59,12 +61,15 @@ static int bring(const struct range *r, bool back, struct fsdp_err *err)
                         r->nelem * sizeof(uint16_t), err);
 }
 
-/* Out of the 16 bits that there are instead of a master, or into them. */
+/* Out of the 16 bits, or 4, that there are instead of a master, or into them. */
 static int widen(const struct range *r, float *x, bool back, struct fsdp_err *err)
 {
     struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
     uint16_t *param = (uint16_t *)r->s->param + r->pos, *rest = r->s->rest;
 
+    if (r->nf4 >= 0)
+        return back ? nf4_put(r->f, r->nf4, r->pos, x, r->nelem, err)
+                    : nf4_get(r->f, r->nf4, r->pos, x, r->nelem, err);
     if (!rest)
         return back ? fsdp_cast(lane, param, r->dtype, x, FSDP_F32, r->nelem, err)
                     : fsdp_cast(lane, x, FSDP_F32, param, r->dtype, r->nelem, err);
@@ -104,7 +109,7 @@ static int visit_pieces(const struct range *of, const struct master_visit *v, st
 int master_each_at(struct fsdp *f, const struct flat_state *s, const struct master_visit *visit,
                    struct fsdp_err *err)
 {
-    const struct range range = {.f = f, .s = s, .dtype = FSDP_BF16};
+    const struct range range = {.f = f, .s = s, .dtype = FSDP_BF16, .nf4 = -1};
     return visit_pieces(&range, visit, err);
 }
 
@@ -115,7 +120,8 @@ int master_each(struct fsdp *f, int flat, const struct master_visit *visit, stru
     const struct range range = {.f = f,
                                 .s = there ? home : &s,
                                 .home = there ? NULL : home,
-                                .dtype = f->units.flats[flat].param_dtype};
+                                .dtype = f->units.flats[flat].param_dtype,
+                                .nf4 = f->units.flats[flat].nf4 ? flat : -1};
     return visit_pieces(&range, visit, err);
 }
 

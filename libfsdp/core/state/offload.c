@@ -25,7 +25,8 @@ bool offload_param(const struct fsdp *f, int flat)
 
 bool offload_state(const struct fsdp *f, int flat)
 {
-    return f->opts.offload != FSDP_OFFLOAD_NONE && !f->units.flats[flat].whole;
+    const struct flat *of = &f->units.flats[flat];
+    return f->opts.offload != FSDP_OFFLOAD_NONE && !of->whole && !of->nf4;
 }
 
 bool offload_in_file(const struct fsdp_opts *opts)
@@ -36,11 +37,11 @@ bool offload_in_file(const struct fsdp_opts *opts)
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
-        if (f->units.flats[k].codec) {
+        if (f->units.flats[k].codec || f->units.flats[k].nf4) {
             fsdp_err_set(err, FSDP_EUNSUPPORTED,
                          "parameters that are gathered as %s cannot be offloaded: offload the "
                          "optimizer alone, or gather them in param_dtype",
-                         f->units.flats[k].codec->name);
+                         flat_sent_name(&f->units.flats[k]));
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
         }
     if (f->opts.offload == FSDP_OFFLOAD_NONE)

@@ -344,7 +344,7 @@ struct view {
     enum fsdp_dtype dtype; /* of data that is narrow */
     uint64_t nbytes;
     int tensor;
-    bool was_read;
+    bool nf4, was_read;
 };
 
 static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct fsdp_err *err)
@@ -361,6 +361,9 @@ static int view_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct f
     if (!v->part->is_copied && v->part->read[v->tensor])
         return fsdp_err_set(err, FSDP_EINTERNAL,
                             "a snapshot without room for all is read twice, but training went on");
+    if (v->nf4)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "a snapshot holds no parameters in NF4: nothing changes them");
     if (v->part->narrow) {
         const struct master_halves halves = {&v->s->f->offload, (void *)(uintptr_t)v->data,
                                              (uint16_t *)(uintptr_t)v->rest, v->dtype, v->s->lane};
@@ -411,7 +414,8 @@ static int visit(void *ctx, const struct state_slice *at, fsdp_slice_f *fn, void
                         .rest = rest ? rest + at->pos : NULL,
                         .dtype = s->f->units.flats[at->flat].param_dtype,
                         .nbytes = at->nelem * fsdp_dtype_nbytes(at->slice.tensor.dtype),
-                        .tensor = at->tensor};
+                        .tensor = at->tensor,
+                        .nf4 = s->f->units.flats[at->flat].nf4};
     struct fsdp_slice_io io = {.ctx = &view, .read = view_read, .write = view_write, .at = view_at};
 
     FSDP_TRY(fn(fn_ctx, at->kind, &at->slice, &io, err));

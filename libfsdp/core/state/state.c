@@ -5,6 +5,7 @@
 
 #include "gather.h"
 #include "master.h"
+#include "nf4.h"
 #include "offload.h"
 #include "offload_file.h"
 #include "slots.h"
@@ -48,6 +49,7 @@ int fsdp_init_params(struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(init_flat(f, k, err));
+    FSDP_TRY(nf4_settle(f, err));
     FSDP_TRY(master_state_begin(f, err));
     FSDP_TRY(gather_refresh(f, err));
     return fsdp_sync(f, err);
@@ -60,6 +62,7 @@ struct slice_mem {
     struct fsdp_lane *lane;
     char *data;
     struct master_halves halves; /* param NULL: data is fp32, or what the slice says */
+    struct nf4_slice nf4;        /* f NULL: it is not in NF4 */
     uint64_t nbytes;
     bool *written; /* set by a write; may be NULL */
 };
@@ -76,6 +79,8 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
 {
     struct slice_mem *m = ctx;
     FSDP_TRY(check_range(m, pos, nbytes, err));
+    if (m->nf4.f)
+        return nf4_read(&m->nf4, pos, dst, nbytes, err);
     if (m->halves.param)
         return master_read_halves(&m->halves, pos, dst, nbytes, err);
     FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, dst, m->data + pos, nbytes, err));
@@ -85,7 +90,7 @@ static int slice_read(void *ctx, uint64_t pos, void *dst, size_t nbytes, struct 
 static const void *slice_at(void *ctx, uint64_t pos, size_t nbytes)
 {
     const struct slice_mem *m = ctx;
-    bool in_memory = fsdp_device_is_host(m->f->device) && !m->halves.param &&
+    bool in_memory = fsdp_device_is_host(m->f->device) && !m->halves.param && !m->nf4.f &&
                      !offload_file_holds(m->f->offload.file, m->data);
     /* Whatever fails is reported by the read that follows. */
     if (!in_memory || check_range(m, pos, nbytes, NULL) || fsdp_lane_sync(m->lane, NULL))
@@ -100,6 +105,8 @@ static int slice_write(void *ctx, uint64_t pos, const void *src, size_t nbytes,
     FSDP_TRY(check_range(m, pos, nbytes, err));
     if (m->written)
         *m->written = true;
+    if (m->nf4.f)
+        return nf4_write(&m->nf4, pos, src, nbytes, err);
     if (m->halves.param)
         return master_write_halves(&m->halves, pos, src, nbytes, err);
     FSDP_TRY(offload_copy_host(&m->f->offload, m->lane, m->data + pos, src, nbytes, err));
@@ -196,6 +203,8 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
     if (at->part) {
         mem.data = state_at(&f->optim, state, at->part - 1, at->pos);
         mem.written = written_mark(f, at);
+    } else if (f->units.flats[at->flat].nf4) {
+        mem.nf4 = (struct nf4_slice){f, at->flat, at->tensor};
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
     } else {
@@ -242,7 +251,10 @@ static int broadcast_flat(struct fsdp *f, int k, bool optim, struct fsdp_err *er
         FSDP_TRY(
             broadcast_part(f, k, s.optim[o], slots_nelem(f, k, o), f->optim.slots[o].dtype, err));
     uint64_t nelem = f->units.flats[k].cut.shard_nelem;
-    if (s.master) {
+    if (f->units.flats[k].nf4) {
+        FSDP_TRY(
+            broadcast_part(f, k, s.param, gather_shard_nbytes(&f->units.flats[k]), FSDP_U8, err));
+    } else if (s.master) {
         FSDP_TRY(broadcast_part(f, k, s.master, nelem, FSDP_F32, err));
     } else {
         FSDP_TRY(broadcast_part(f, k, s.param, nelem, f->units.flats[k].param_dtype, err));
@@ -278,8 +290,10 @@ static int broadcast_all_shared(struct fsdp *f, struct fsdp_err *err)
 
 static int state_changed(struct fsdp *f, bool optim, struct fsdp_err *err)
 {
+    FSDP_TRY(nf4_settle(f, err));
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(broadcast_flat(f, k, optim, err));
+    FSDP_TRY(nf4_share(f, err));
     if (optim && f->mesh->size > 1)
         FSDP_TRY(broadcast_all_shared(f, err));
     FSDP_TRY(gather_refresh(f, err));

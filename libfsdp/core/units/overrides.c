@@ -100,7 +100,8 @@ static void apply_to_flat(struct flat *flat, const struct unit *unit,
         any |= codec->applies(&flat->tensors[i]);
     flat->param_dtype = unit->param_dtype;
     flat->reduce_dtype = unit->reduce_dtype;
-    flat->codec = unit->encoded && any && !flat->whole && !flat->carried ? codec : NULL;
+    flat->codec =
+        unit->encoded && any && !flat->whole && !flat->carried && !flat->nf4 ? codec : NULL;
 }
 
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
@@ -132,11 +133,14 @@ const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *u
     *out = 0;
     for (int k = 0; k < units->nflats && nseen < 4; k++) {
         const struct flat *flat = &units->flats[k];
+        const bool sent = what == OVERRIDES_GATHERED || what == OVERRIDES_PLAIN;
         const char *name =
             fsdp_dtype_name(what == OVERRIDES_REDUCED ? flat->reduce_dtype : flat->param_dtype);
         int i = 0;
-        if (what == OVERRIDES_GATHERED && flat_travels_encoded(flat))
-            name = flat->codec->name;
+        if (what == OVERRIDES_PLAIN && flat->nf4)
+            continue;
+        if (sent && (flat->nf4 || flat_travels_encoded(flat)))
+            name = flat_sent_name(flat);
         while (i < nseen && strcmp(seen[i], name))
             i++;
         if (i < nseen || len >= out_nbytes)

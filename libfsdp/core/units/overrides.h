@@ -16,9 +16,9 @@ int overrides_wrap(bool *is_unit, const struct fsdp_module_tree *tree, const str
 int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
                     const struct fsdp_opts *opts, struct fsdp_err *err);
 
-/* "BF16", or "BF16 and F32": what parameters travel in, are computed in, or gradients reduced in.
- * Into out, which is returned. */
-enum overrides_what { OVERRIDES_GATHERED, OVERRIDES_COMPUTED, OVERRIDES_REDUCED };
+/* "BF16", or "BF16 and F32": what parameters travel in; likewise without those in NF4; what they
+ * are computed in, or gradients reduced in. Into out, which is returned. */
+enum overrides_what { OVERRIDES_GATHERED, OVERRIDES_PLAIN, OVERRIDES_COMPUTED, OVERRIDES_REDUCED };
 const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *units,
                              enum overrides_what what);
 

@@ -172,7 +172,7 @@ static int mark_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
 static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
                         const struct fsdp_opts *opts, struct fsdp_err *err)
 {
-    bool trains = false;
+    bool trains = false, packs = false;
     for (int p = 0; p < tree->nparams; p++) {
         unsigned flags = tree->params[p].flags;
         kinds[p] = flags & FSDP_PARAM_CARRIED   ? UNIT_CARRIED
@@ -182,12 +182,36 @@ static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tre
     }
     FSDP_TRY(mark_kinds(kinds, tree, opts->frozen, UNIT_FROZEN, "frozen", err));
     FSDP_TRY(mark_kinds(kinds, tree, opts->ignored, UNIT_IGNORED, "ignored", err));
-    for (int p = 0; p < tree->nparams; p++)
+    for (int p = 0; p < tree->nparams; p++) {
         trains |= kinds[p] == UNIT_TRAINABLE;
+        if (opts->frozen_in_nf4 && kinds[p] == UNIT_FROZEN &&
+            tree->params[p].flags & FSDP_PARAM_LINEAR)
+            kinds[p] = UNIT_NF4;
+        packs |= kinds[p] == UNIT_NF4;
+    }
+    if (opts->frozen_in_nf4 && !packs)
+        return fsdp_err_set(err, FSDP_EINVAL, "NF4: no linear map is frozen");
     return trains ? FSDP_OK
                   : fsdp_err_blame(
                         err, fsdp_err_set(err, FSDP_EINVAL, "every parameter is frozen or ignored"),
                         "frozen");
+}
+
+/* Blocks of NF4 run over the flattened tensor, and belong to one rank. Between rows cuts fall on
+ * multiples of FSDP_CUT_ALIGN. */
+static int check_blocks(const struct flat *flat, struct fsdp_err *err)
+{
+    for (int i = 0; flat->nf4 && flat->cut.chunked && i < flat->ntensors; i++) {
+        const struct fsdp_tensor *tensor = &flat->tensors[i];
+        if (flat->cut.nranks > 1 && fsdp_cut_chunk_nelem(&flat->cut, tensor) % FSDP_NF4_BLOCK)
+            return fsdp_err_set(
+                err, FSDP_EUNSUPPORTED,
+                "'%s' cannot be held in NF4 by %d ranks: its unit is cut in chunks, "
+                "because its row lengths have no small common multiple, and a cut "
+                "would fall within a block of %d elements",
+                tensor->name, flat->cut.nranks, FSDP_NF4_BLOCK);
+    }
+    return FSDP_OK;
 }
 
 static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, int kind,
@@ -203,7 +227,8 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
     *flat = (struct flat){.unit = unit,
                           .trainable = kind == UNIT_TRAINABLE,
                           .whole = kind == UNIT_IGNORED,
-                          .carried = kind == UNIT_CARRIED};
+                          .carried = kind == UNIT_CARRIED,
+                          .nf4 = kind == UNIT_NF4};
     flat->tensors = fsdp_alloc((size_t)ntensors, sizeof *flat->tensors, "unit tensors", err);
     flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
     u->units[unit].flats[kind] = u->nflats++;
@@ -215,8 +240,9 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
         flat->params[flat->ntensors] = p;
         flat->tensors[flat->ntensors++] = tree->params[p].tensor;
     }
-    return fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors, flat->whole ? 1 : shard_size,
-                           err);
+    FSDP_TRY(fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors,
+                             flat->whole ? 1 : shard_size, err));
+    return check_blocks(flat, err);
 }
 
 static int fill_flats(struct units *u, const struct fsdp_module_tree *tree,

@@ -3,8 +3,8 @@
  * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
  *
  * A unit is a module with what is below it and not in a unit of its own. Its parameters form at
- * most four flat buffers ("flats"), trainable, frozen, ignored and carried, each with its own cut
- * (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure function of the
+ * most five flat buffers ("flats"), trainable, frozen, frozen in NF4, ignored and carried, each with
+ * its own cut (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure function of the
  * arguments.
  */
 #ifndef CORE_UNITS_H
@@ -25,16 +25,24 @@ struct flat {
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
     const struct fsdp_gather_codec *codec;     /* NULL: modules see the masters in param_dtype */
     int first_amax; /* of its encoded tensors among all of them (gather.h) */
+    bool nf4;       /* its tensors are held in NF4 (nf4.h); frozen, and without a codec */
+    int first_nf4;  /* of them among all such */
 };
 
-/* Do ranks send the flat encoded? In a group of one nothing is sent: its shard is decoded as soon
- * as it is encoded. */
+/* Do ranks send the flat encoded? In a group of one nothing is sent: with a codec its shard is
+ * decoded as soon as it is encoded, and one in NF4 when it is gathered. */
 static inline bool flat_travels_encoded(const struct flat *flat)
 {
-    return flat->codec && flat->cut.nranks > 1;
+    return (flat->codec || flat->nf4) && flat->cut.nranks > 1;
 }
 
-enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_IGNORED, UNIT_CARRIED, UNIT_NFLATS };
+/* What it is gathered in, for people. */
+static inline const char *flat_sent_name(const struct flat *flat)
+{
+    return flat->nf4 ? "NF4" : flat->codec ? flat->codec->name : fsdp_dtype_name(flat->param_dtype);
+}
+
+enum { UNIT_TRAINABLE, UNIT_FROZEN, UNIT_NF4, UNIT_IGNORED, UNIT_CARRIED, UNIT_NFLATS };
 
 struct unit {
     int module; /* its root */

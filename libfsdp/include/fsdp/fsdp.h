@@ -130,6 +130,11 @@ struct fsdp_opts {
      * is loaded, and kept as it is gathered. A checkpoint has the rounded values. Not with a codec.
      */
     bool frozen_in_param_dtype;
+    /* The matrices of linear maps that are not trained are held in 4 bits, as NF4 of bitsandbytes
+     * (struct fsdp_nf4_args): quantized when they are loaded, sent so, and decoded to param_dtype
+     * where they are gathered, even by a group of one rank. A checkpoint has the decoded values.
+     * FSDP_EINVAL where there are none; FSDP_EUNSUPPORTED where a cut would fall within a block. */
+    bool frozen_in_nf4;
     /* F32, BF16 or F16. Masters and optimizer state are fp32; their gathered copy, which modules
      * compute with, is in param_dtype. Gradients are written and reduced in reduce_dtype, and added
      * up over micro-steps in fp32 shards. */
@@ -161,7 +166,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 5
+#define FSDP_OPTS_VERSION 6
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \
@@ -192,7 +197,7 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
 void fsdp_destroy(struct fsdp *f);
 
 /* Random initial values, the same tensors at every world size. Blocks; local, but collective with a
- * gather codec. */
+ * gather codec and with frozen_in_nf4. */
 int fsdp_init_params(struct fsdp *f, struct fsdp_err *err);
 
 /* ---- programs and the cursor ----------------------------------------------------------------- */
@@ -311,6 +316,15 @@ int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 int fsdp_state_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err);
 /* The same on every rank; lives as long as f. */
 const struct fsdp_state_layout *fsdp_state_layout(const struct fsdp *f);
+/* What this rank holds of parameters in NF4, as bitsandbytes stores them, to be written where a
+ * checkpoint has them so: slices NAME (U8, two elements a byte), NAME.absmax (U8) and
+ * NAME.nested_absmax (F32, whole on every rank). They are written instead of the slice of
+ * fsdp_state_each, and fsdp_nf4_set_offset says the rest. Local. */
+int fsdp_nf4_each(struct fsdp *f, fsdp_slice_f *fn, void *ctx, struct fsdp_err *err);
+/* Is the parameter held in NF4? Local. */
+bool fsdp_param_is_nf4(const struct fsdp *f, int param);
+/* nested_offset of a parameter in NF4; that of rank 0 counts. Local, blocks. */
+int fsdp_nf4_set_offset(struct fsdp *f, int param, float offset, struct fsdp_err *err);
 /* After slices were written: replica 0's values go to the other replicas and the gathered dtype is
  * refreshed from the masters. Collective, blocks. */
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err);

@@ -282,6 +282,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->optim.name = config_word(p->optimizer, sizeof p->optimizer, p->config, "optim.name");
     opts->accumulation = p->batch.accumulation;
     opts->frozen_in_param_dtype = train_adapter_is_on(&p->adapter);
+    opts->frozen_in_nf4 = p->config->lora.base == CONFIG_BASE_NF4;
     opts->agree = p->agree;
     FSDP_TRY(set_groups(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));
