@@ -133,6 +133,27 @@ static int read_dropouts(struct traits *t, const struct family_keys *k, const st
     return FSDP_OK;
 }
 
+/* Of bitsandbytes the 4 bits of QLoRA; the tensors say more. */
+static int read_quantization(struct model_info *info, const struct hf_config *hf,
+                             struct fsdp_err *err)
+{
+    const char *method = "", *type = "";
+
+    if (!hf_has(hf, "quantization_config"))
+        return FSDP_OK;
+    FSDP_TRY(hf_text(hf, "quantization_config.quant_method", false, &method, err));
+    FSDP_TRY(hf_text(hf, "quantization_config.bnb_4bit_quant_type", false, &type, err));
+    info->packed = !strcmp(method, "bitsandbytes") && !strcmp(type, "nf4");
+    if (info->packed)
+        return FSDP_OK;
+    return hf_refuse(
+        hf, FSDP_EUNSUPPORTED, err, "quantization_config",
+        "is set; of quantized models those of bitsandbytes in NF4 are read, for QLoRA: "
+        "load the model in transformers with the weights dequantized (of MXFP4: "
+        "quantization_config=Mxfp4Config(dequantize=True)), and save it with "
+        "save_pretrained");
+}
+
 static int read_info(struct traits *t, const struct hf_config *hf, struct fsdp_err *err)
 {
     const char *key = hf_has(hf, "dtype") ? "dtype" : "torch_dtype", *text = "float32";
@@ -142,12 +163,7 @@ static int read_info(struct traits *t, const struct hf_config *hf, struct fsdp_e
     t->init_std = 0.02;
     FSDP_TRY(hf_float(hf, "initializer_range", false, 0, 100, &t->init_std, err));
     FSDP_TRY(hf_bool(hf, "tie_word_embeddings", &t->tied, err));
-    if (hf_has(hf, "quantization_config"))
-        return hf_refuse(hf, FSDP_EUNSUPPORTED, err, "quantization_config",
-                         "is set; quantized models are not supported: load the model in "
-                         "transformers with the weights dequantized (of MXFP4: "
-                         "quantization_config=Mxfp4Config(dequantize=True)), and save it with "
-                         "save_pretrained");
+    FSDP_TRY(read_quantization(info, hf, err));
     FSDP_TRY(hf_text(hf, key, false, &text, err));
     if (fsdp_dtype_parse(&info->dtype, text, NULL) || !fsdp_dtype_is_float(info->dtype))
         return hf_refuse(hf, FSDP_EINVAL, err, key,

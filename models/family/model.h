@@ -80,6 +80,7 @@ struct model_info {
     int neos, eos[MODEL_MAX_EOS];
     double dropout;  /* the largest probability of the model's dropouts; 0: it has none */
     bool transposed; /* its matrices are (in, out) */
+    bool packed;     /* its linear maps are stored as bitsandbytes quantizes them */
 };
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output

@@ -8,11 +8,6 @@
 #include "train/setup/data.h"
 #include "weights/weights.h"
 
-static int each_slice(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_err *err)
-{
-    return fsdp_state_each(ctx, fn, fn_ctx, err);
-}
-
 /* Rank 0 knows from its notes whether the job continues by itself. */
 static int choose_resume(struct train_start *s, struct fsdp_err *err)
 {
@@ -22,6 +17,7 @@ static int choose_resume(struct train_start *s, struct fsdp_err *err)
     s->resume = goes_on ? "auto" : s->parts->config->checkpoint.resume;
     return FSDP_OK;
 }
+#include "packed.h"
 #include "train/setup/magnitudes.h"
 
 /* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
@@ -129,12 +125,20 @@ struct reading {
 static int load_slices(struct train_start *s, const struct reading *r, struct fsdp_err *err)
 {
     struct ckpt_load_args args = CKPT_LOAD_ARGS_INIT;
+    struct train_packed packed;
     struct train_base_slices slices = {.base = &s->saver->base,
                                        .kinds = r->kinds,
                                        .prefix = r->prefix,
-                                       .slices = r->moments ? train_moments_slices : each_slice,
-                                       .ctx = r->moments ? (void *)r->moments : s->parts->fsdp};
+                                       .slices = train_packed_each,
+                                       .ctx = &packed};
+    struct train_base *base =
+        train_base_is_on(&s->saver->base) && r->kinds & TRAIN_BASE ? &s->saver->base : NULL;
+    int rc = train_packed_open(&packed, s->parts, r->ckpt, err);
 
+    if (r->moments) {
+        slices.slices = train_moments_slices;
+        slices.ctx = r->moments;
+    }
     args.slices = train_base_each;
     args.slices_ctx = &slices;
     args.optim = r->moments != NULL;
@@ -142,12 +146,15 @@ static int load_slices(struct train_start *s, const struct reading *r, struct fs
     args.aliases = s->saver->aliases;
     args.naliases = s->saver->naliases;
     /* Modules that are trained whole are in the base, too. */
-    args.some = r->kinds == TRAIN_BASE && s->parts->adapter.lora.nmodules > 0;
-    if (train_base_is_on(&s->saver->base) && r->kinds & TRAIN_BASE) {
+    args.some = (r->kinds == TRAIN_BASE && s->parts->adapter.lora.nmodules > 0) || packed.any;
+    if (base) {
         args.whole = train_base_loaded;
-        args.whole_ctx = &s->saver->base;
+        args.whole_ctx = base;
     }
-    const int rc = s->report->lead ? weights_check_tied(r->ckpt, s->parts->tree, err) : FSDP_OK;
+    if (rc == FSDP_OK && s->report->lead)
+        rc = weights_check_tied(r->ckpt, s->parts->tree, err);
+    if (rc == FSDP_OK)
+        rc = train_packed_offsets(&packed, base, err);
     FSDP_TRY(fsdp_oob_agree(s->oob, rc, err));
     FSDP_TRY(ckpt_load(r->ckpt, &args, s->saver->oob, err));
     return fsdp_state_loaded(s->parts->fsdp, err);

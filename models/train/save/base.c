@@ -125,6 +125,12 @@ char *train_base_path(const struct train_base *base, struct fsdp_err *err)
     return out;
 }
 
+/* How it is held while adapters are trained: lora.base. */
+static const char *held(const struct train_base *base)
+{
+    return base->parts->config->lora.base == CONFIG_BASE_NF4 ? "nf4" : "auto";
+}
+
 /* Kinds of what is trained, by name. */
 static json_t *trained_json(const struct train_base *base)
 {
@@ -147,8 +153,9 @@ json_t *train_base_json(const struct train_base *base)
     json_t *trained = trained_json(base), *out = NULL;
 
     if (path && trained)
-        out = json_pack("{s:s, s:O, s:O, s:f}", "path", path, "tensors", base->prints, "trained",
-                        trained, "scale", base->parts->adapter.lora.scale);
+        out =
+            json_pack("{s:s, s:O, s:O, s:f, s:s}", "path", path, "tensors", base->prints, "trained",
+                      trained, "scale", base->parts->adapter.lora.scale, "held", held(base));
     json_decref(trained);
     fsdp_free(path);
     return out;
@@ -168,6 +175,21 @@ static int compare_scale(const struct train_base *base, json_t *saved, const cha
     return fsdp_err_set(err, FSDP_EMISMATCH,
                         "lora.alpha: the adapters of %s were trained times %g, and are times %g "
                         "now; set lora.r, lora.alpha and lora.rslora as they were",
+                        path, was, now);
+}
+
+/* Adapters make up for what quantization changes, too. */
+static int compare_held(const struct train_base *base, json_t *saved, const char *path,
+                        struct fsdp_err *err)
+{
+    const char *then = json_string_value(json_object_get(saved, "held"));
+    const char *was = then ? then : "auto", *now = held(base);
+
+    if (!strcmp(was, now))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "lora.base: the adapters of %s were trained with %s, and it is %s now; set "
+                        "it as it was",
                         path, was, now);
 }
 
@@ -245,6 +267,8 @@ int train_base_check(const struct train_base *base, const char *state_json, cons
                           path);
     else if (on)
         rc = compare_scale(base, saved, path, err);
+    if (on && rc == FSDP_OK)
+        rc = compare_held(base, saved, path, err);
     if (on && rc == FSDP_OK)
         rc = compare_trained(base, saved, path, err);
     if (on && rc == FSDP_OK)

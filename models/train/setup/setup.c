@@ -81,6 +81,7 @@ static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+<<<<<<< HEAD
 static int check_router(const struct train_parts *p, struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
@@ -93,6 +94,26 @@ static int check_router(const struct train_parts *p, struct fsdp_err *err)
                      config_where(where, sizeof where, p->config, "train.router_z_loss"),
                      p->model_config),
         "train.router_z_loss");
+=======
+/* What lora.base asks for, and how the model is stored. */
+static int check_base(const struct train_parts *p, struct fsdp_err *err)
+{
+    const bool packs = p->config->lora.base == CONFIG_BASE_NF4;
+    struct model_info info;
+    int rc = FSDP_OK;
+
+    p->ops->info(p->model, &info);
+    if (info.packed && !packs)
+        rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                          "%s: the model is quantized by bitsandbytes: set it to nf4, to train "
+                          "adapters on it",
+                          p->model_config);
+    else if (info.transposed && packs)
+        rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                          "%s: a %s has matrices of (in, out), which are not held in NF4 here",
+                          p->model_config, p->ops->family(p->model));
+    return config_blame(p->config, fsdp_err_blame(err, rc, "base"), err);
+>>>>>>> 01b5f4a6 (QLoRA: folders that bitsandbytes has quantized are read as they are)
 }
 
 static int open_model(struct train_parts *p, struct fsdp_err *err)
@@ -112,6 +133,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
         p->ops->set_dropout(p->model, p->config->model.dropout);
     FSDP_TRY(config_blame(p->config, train_adapter_open(&p->adapter, p->config, err), err));
     FSDP_TRY(config_blame(p->config, p->ops->set_lora(p->model, &p->adapter.lora, err), err));
+    FSDP_TRY(check_base(p, err));
     int longest = p->ops->max_seq_len(p->model);
     if (!p->config->data.seq_len)
         p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QLoRA against bitsandbytes, PEFT, transformers and torch in fp64.
+
+make FAMILY...        the tiny model of each (families.py) in bf16, in folder FAMILY; the same as transformers saves it
+                      when bitsandbytes quantizes it, in FAMILY.nf4; and an adapter of it, in FAMILY.lora.start
+check RUN FAMILY...   the checks of adapters.py, where the reference is the model with the values that bitsandbytes
+                      decodes, in fp64; and
+  metrics.jsonl       the losses are those of PEFT on the Linear4bit of bitsandbytes in fp32, within 1e-5
+linears FOLDER FILE   the tensors that FILE names are those that transformers has quantized in FOLDER
+"""
+import json
+import sys
+
+import bitsandbytes.functional as bnb
+import peft
+import torch
+import transformers
+from safetensors import safe_open
+
+import adapters
+import families
+
+load_as_stored = families.load
+
+
+def quantized_names(folder):
+    with safe_open(f"{folder}/model.safetensors", "pt") as f:
+        return {name.removesuffix(".absmax") for name in f.keys() if name.endswith("weight.absmax")}
+
+
+def load(family, dtype):
+    """The model with what 4 bits leave of its linear maps."""
+    model = load_as_stored(family, torch.float32)
+    state = model.state_dict()
+    for name in quantized_names(f"{family}.nf4"):
+        packed, how = bnb.quantize_4bit(state[name].bfloat16().float(), blocksize=64, compress_statistics=True,
+                                        quant_type="nf4")
+        state[name].copy_(bnb.dequantize_4bit(packed, how))
+    return model.to(dtype)
+
+
+def make(*names):
+    families.make(*names)
+    for family in names:
+        load_as_stored(family, torch.bfloat16).save_pretrained(family)
+        how = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+                                              bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
+        transformers.AutoModelForCausalLM.from_pretrained(
+            family, quantization_config=how, dtype=torch.float32, device_map="cpu").save_pretrained(f"{family}.nf4")
+    adapters.make("lora", *names)
+
+
+def train(family):
+    """Ten steps as users of PEFT take them."""
+    base = transformers.AutoModelForCausalLM.from_pretrained(f"{family}.nf4", attn_implementation="eager",
+                                                             device_map="cpu")
+    assert any(type(module).__name__ == "Linear4bit" for module in base.modules())
+    model = peft.PeftModel.from_pretrained(base, f"{family}.lora.start", is_trainable=True).train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(0.9, 0.95),
+                                  weight_decay=0)
+    losses = []
+    for _ in range(adapters.STEPS):
+        optimizer.zero_grad()
+        loss = families.losses_of(model, families.rows())[0]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def check(run, *names):
+    families.load = load
+    adapters.check("lora", run, *names)
+    for family in names if run == "one" else ():
+        want = train(family)
+        with open(f"{family}.lora.{run}/metrics.jsonl") as f:
+            got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
+        worst = max(abs(g - w) / w for g, w in zip(got, want))
+        good = len(got) == len(want) and worst <= 1e-5
+        print(f"{'ok' if good else 'not ok'} - {family}: PEFT's losses on Linear4bit differ by up to {worst:.1g}")
+
+
+def linears(folder, path):
+    with open(path) as f:
+        got = set(f.read().split())
+    assert got == quantized_names(folder), got ^ quantized_names(folder)
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    {"make": make, "check": check, "linears": linears}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Adapters on a model in NF4 against bitsandbytes and PEFT: gradients, ten steps of AdamW and the adapter after them, on
+# one rank, on three and as 2 x 2 ranks of HYBRID_SHARD; and on a model that bitsandbytes has quantized.
+# run: timeout=300
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, bitsandbytes' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers, PEFT and bitsandbytes (set TORCH_PYTHON)"
+    exit 0
+fi
+. "$TOP/tests/lib/tap.sh"
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
+python() {
+    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/$1.py" "${@:2}"
+}
+# Not phi3: of rows of 48 elements bitsandbytes 0.50.2 decodes wrong values on CPUs with AVX-512.
+families='llama gpt_neox'
+
+python qlora make $families >log 2>&1
+ok $? "transformers saves models and quantizes them, and PEFT makes adapters"
+
+# run NAME RANKS FOLDER OPTIONS... trains an adapter of each family; FOLDER is behind the family's name.
+run() {
+    local name=$1 ranks=$2 folder=$3 family out
+    shift 3
+    for family in $families; do
+        out=$family.lora.$name
+        mkdir -p $out
+        cat >$out/run.yaml <<END
+model: {path: $family$folder}
+lora: {path: $family.lora.start, base: nf4}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
+optim: {name: sgd, momentum: 0, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+checkpoint: {path: $out/ck}
+END
+        fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1 &&
+            fsdp-launch -n $ranks $out/run.yaml train.steps=10 optim.name=adamw optim.lr=1e-3 'optim.betas=[0.9,0.95]' \
+                checkpoint.path=$out/ck10 log.metrics=$out/metrics.jsonl "$@" >log 2>&1
+        ok $? "$family: $name"
+        ln -s ck/step-00000001/hf $out/sgd
+        ln -s ck10/step-00000010/hf $out/adamw
+    done
+}
+
+# Its own TAP lines are counted with the others.
+check() {
+    python qlora check "$1" $families >checked 2>log || cat log
+    local line
+    while IFS= read -r line; do
+        case $line in
+        'ok - '*) ok 0 "$1: ${line#ok - }" ;;
+        'not ok - '*) ok 1 "$1: ${line#not ok - }" ;;
+        *) echo "$line" ;;
+        esac
+    done <checked
+}
+
+run one 1 ''
+run three 3 ''
+check one
+check three
+losses() { sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$1"; }
+alike() { [ "$(losses "$1" | wc -l)" = 10 ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
+run packed 3 .nf4
+for family in $families; do
+    alike $family.lora.three/metrics.jsonl $family.lora.packed/metrics.jsonl
+    ok $? "$family: bitsandbytes' own codes give the same losses, to the last digit"
+done
+run hybrid 4 '' --nodes 2 fsdp.sharding_strategy=hybrid_shard fsdp.activation_checkpointing=full
+check hybrid
+
+# Quantized there and here: the same tensors of the same model.
+fsdp-launch -n 1 llama.lora.packed/run.yaml checkpoint.path=names >log 2>&1 &&
+    grep -o '"[^"]*\.weight\.nested_offset"' names/step-00000001/manifest.json | tr -d '"' | sed 's/\.nested_offset$//' >names.txt
+python qlora linears llama.nf4 names.txt >log 2>&1
+ok $? "the linear maps of the layers are read quantized, and nothing else"
+
+echo "1..$n"
+exit $bad
