@@ -192,6 +192,10 @@ static void lane_destroy(void *l)
        const double *amax, struct fsdp_err *e),                                                   \
       (l, dst, d, src, s, n, amax, e),                                                            \
       (dst, src, amax))                                                                           \
+    X(nf4_decode,                                                                                 \
+      (void *l, const struct fsdp_nf4_args *a, struct fsdp_err *e),                               \
+      (l, a, e),                                                                                  \
+      (a->dst, a->codes, a->scale_codes, a->scales, a->offset))                                   \
     X(clip_coef,                                                                                  \
       (void *l, const struct fsdp_clip_args *a, struct fsdp_err *e),                              \
       (l, a, e),                                                                                  \
