@@ -3,11 +3,15 @@
 
 make FAMILY...        the tiny model of each (families.py) in bf16, in folder FAMILY; the same as transformers saves it
                       when bitsandbytes quantizes it, in FAMILY.nf4; and an adapter of it, in FAMILY.lora.start
-check RUN FAMILY...   the checks of adapters.py, where the reference is the model with the values that bitsandbytes
-                      decodes, in fp64; and
-  metrics.jsonl       the losses are those of PEFT on the Linear4bit of bitsandbytes in fp32, within 1e-5
-linears FOLDER FILE   the tensors that FILE names are those that transformers has quantized in FOLDER
+check RUN,... FAMILY...
+                      the checks of adapters.py of each run, where the reference is the model with the values that
+                      bitsandbytes decodes, in fp64; the losses of the first run are those of PEFT on the Linear4bit of
+                      bitsandbytes in fp32, within 1e-5; and the tensors that FAMILY.linears names are those that
+                      transformers has quantized
 """
+import contextlib
+import functools
+import io
 import json
 import sys
 
@@ -68,25 +72,35 @@ def train(family):
     return losses
 
 
-def check(run, *names):
+def check_peft(family, run):
+    want = train(family)
+    with open(f"{family}.lora.{run}/metrics.jsonl") as f:
+        got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
+    worst = max(abs(g - w) / w for g, w in zip(got, want))
+    good = len(got) == len(want) and worst <= 1e-5
+    print(f"{'ok' if good else 'not ok'} - {family}: PEFT's losses on Linear4bit differ by up to {worst:.1g}")
+
+
+def check_linears(family):
+    with open(f"{family}.linears") as f:
+        good = set(f.read().split()) == quantized_names(f"{family}.nf4")
+    print(f"{'ok' if good else 'not ok'} - {family}: what is read quantized is what transformers quantized")
+
+
+def check(runs, *names):
     families.load = load
-    adapters.check("lora", run, *names)
-    for family in names if run == "one" else ():
-        want = train(family)
-        with open(f"{family}.lora.{run}/metrics.jsonl") as f:
-            got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
-        worst = max(abs(g - w) / w for g, w in zip(got, want))
-        good = len(got) == len(want) and worst <= 1e-5
-        print(f"{'ok' if good else 'not ok'} - {family}: PEFT's losses on Linear4bit differ by up to {worst:.1g}")
-
-
-def linears(folder, path):
-    with open(path) as f:
-        got = set(f.read().split())
-    assert got == quantized_names(folder), got ^ quantized_names(folder)
+    adapters.train = functools.cache(adapters.train)
+    for run in runs.split(","):
+        lines = io.StringIO()
+        with contextlib.redirect_stdout(lines):
+            adapters.check("lora", run, *names)
+        print(lines.getvalue().replace("ok - ", f"ok - {run}: "), end="")
+    for family in names:
+        check_peft(family, runs.split(",")[0])
+        check_linears(family)
 
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"make": make, "check": check, "linears": linears}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "check": check}[sys.argv[1]](*sys.argv[2:])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Adapters on a model in NF4 against bitsandbytes and PEFT: gradients, ten steps of AdamW and the adapter after them, on
 # one rank, on three and as 2 x 2 ranks of HYBRID_SHARD; and on a model that bitsandbytes has quantized.
-# run: timeout=300
+# run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, bitsandbytes' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers, PEFT and bitsandbytes (set TORCH_PYTHON)"
     exit 0
@@ -42,23 +42,9 @@ END
     done
 }
 
-# Its own TAP lines are counted with the others.
-check() {
-    python qlora check "$1" $families >checked 2>log || cat log
-    local line
-    while IFS= read -r line; do
-        case $line in
-        'ok - '*) ok 0 "$1: ${line#ok - }" ;;
-        'not ok - '*) ok 1 "$1: ${line#not ok - }" ;;
-        *) echo "$line" ;;
-        esac
-    done <checked
-}
-
 run one 1 ''
 run three 3 ''
-check one
-check three
+run hybrid 4 '' --nodes 2 fsdp.sharding_strategy=hybrid_shard fsdp.activation_checkpointing=full
 losses() { sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$1"; }
 alike() { [ "$(losses "$1" | wc -l)" = 10 ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
 run packed 3 .nf4
@@ -66,14 +52,27 @@ for family in $families; do
     alike $family.lora.three/metrics.jsonl $family.lora.packed/metrics.jsonl
     ok $? "$family: bitsandbytes' own codes give the same losses, to the last digit"
 done
-run hybrid 4 '' --nodes 2 fsdp.sharding_strategy=hybrid_shard fsdp.activation_checkpointing=full
-check hybrid
+for family in $families; do # what a checkpoint says of its base
+    grep -o '"[^"]*\.weight\.nested_offset"' $family.lora.packed/ck/step-00000001/manifest.json | tr -d '"' |
+        sed 's/\.nested_offset$//' >$family.linears
+done
+python qlora check one,three,hybrid $families >checked 2>log || cat log
+while IFS= read -r line; do # its own TAP lines are counted with the others
+    case $line in
+    'ok - '*) ok 0 "${line#ok - }" ;;
+    'not ok - '*) ok 1 "${line#not ok - }" ;;
+    *) echo "$line" ;;
+    esac
+done <checked
+ok "$([ "$(grep -c '^ok' checked)" = 22 ]; echo $?)" "all of them were checked"
 
-# Quantized there and here: the same tensors of the same model.
-fsdp-launch -n 1 llama.lora.packed/run.yaml checkpoint.path=names >log 2>&1 &&
-    grep -o '"[^"]*\.weight\.nested_offset"' names/step-00000001/manifest.json | tr -d '"' | sed 's/\.nested_offset$//' >names.txt
-python qlora linears llama.nf4 names.txt >log 2>&1
-ok $? "the linear maps of the layers are read quantized, and nothing else"
+# Adapters are merged into the model as it was.
+ckpt-merge -q --adapter llama.lora.packed/adamw llama -o merged/ >log 2>&1
+ok $? "an adapter that was trained on the quantized model is merged into the original one"
+for command in "ckpt-merge -q --adapter llama.lora.packed/adamw llama.nf4 -o other/" "fsdp-generate --model llama.nf4 --tokens 1,2"; do
+    $command >log 2>&1
+    ok "$([ $? != 0 ] && grep -q 'is quantized by bitsandbytes' log; echo $?)" "refused: $command"
+done
 
 echo "1..$n"
 exit $bad
