@@ -379,9 +379,26 @@ static int prove_tree(const struct proof *p, struct fsdp_err *err)
     return rc;
 }
 
+static int parse_gguf(const struct ckpt_target *t, struct fsdp_err *err)
+{
+    struct ckpt_store_file *file = NULL;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char magic[4] = "";
+    FSDP_TRY(ckpt_store_open(&file, t->store, t->path, CKPT_STORE_READ, err));
+    int rc = ckpt_store_pread(file, magic, sizeof magic, 0, &why); /* fails where it is shorter */
+    ckpt_store_close(file, NULL);
+    if (rc == FSDP_EIO)
+        return fsdp_err_pass(err, rc, &why);
+    return rc == FSDP_OK && !memcmp(magic, "GGUF", sizeof magic)
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL, "it does not begin with GGUF");
+}
+
 static int parse_head(struct proof *p, bool folder, const struct ckpt_names *names,
                       struct fsdp_err *err)
 {
+    if (!folder && p->target->place == CKPT_PLACE_GGUF)
+        return parse_gguf(p->target, err);
     if (!folder)
         return parse_weights(p->target, p->target->path, err);
     return p->target->place == CKPT_PLACE_NATIVE ? parse_native(p, err)
@@ -395,6 +412,7 @@ static int refuse_target(const struct ckpt_target *t, const struct ckpt_names *n
 {
     static const char *const kinds[] = {[CKPT_PLACE_NATIVE] = "checkpoint with a manifest.json",
                                         [CKPT_PLACE_HF] = "safetensors model",
+                                        [CKPT_PLACE_GGUF] = "GGUF file",
                                         [CKPT_PLACE_DCP] = "torch checkpoint with .metadata"};
     struct ckpt_text text = {0};
     for (int i = 0; i < names->nnames && i < CKPT_TREE_FOREIGN_SHOWN; i++)

@@ -22,7 +22,7 @@ int ckpt_target_refuse_within(const char *folder, const char *what, const char *
 struct ckpt_target {
     const struct ckpt_store_ops *store;
     const char *path;
-    enum ckpt_place place;              /* what it must be: NATIVE, HF (one file, too) or DCP */
+    enum ckpt_place place;              /* what it must be: NATIVE, HF (one file, too), DCP or GGUF (one file) */
     const struct ckpt_manifest *extras; /* names of files that the new output has, too, belong */
 };
 /* Refuses to replace what is there, unless it is nothing (no entry, no byte), or a checkpoint or

@@ -8,9 +8,9 @@
 #include "writer.h"
 #include "save/saver.h"
 
-static uint64_t nbytes_of(const struct fsdp_tensor *tensor)
+static uint64_t nbytes_of(const struct ckpt_job_tensor *t)
 {
-    return fsdp_tensor_nelem(tensor) * fsdp_dtype_nbytes(tensor->dtype);
+    return ckpt_job_nbytes(t, fsdp_tensor_nelem(&t->tensor));
 }
 
 /* ---- the cut --------------------------------------------------------------------------------- */
@@ -207,6 +207,9 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
         else
             rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
+    if (rc == FSDP_OK && count && header && job->writer->header &&
+        !(text = job->writer->header(job, err)))
+        rc = FSDP_ENOMEM;
     fsdp_free(entries);
     ckpt_pool_free(&dims);
     if (rc) {
@@ -232,7 +235,7 @@ static int cut_files(struct ckpt_job *job, struct fsdp_err *err)
     uint64_t filled = 0;
     size_t max = 0;
     for (int i = 0; i < job->ntensors; i++) {
-        uint64_t nbytes = nbytes_of(&job->tensors[job->order[i]].tensor);
+        uint64_t nbytes = nbytes_of(&job->tensors[job->order[i]]);
         if (!i || (filled && (filled > most || nbytes > most - filled))) {
             struct ckpt_job_file *files = fsdp_alloc_grow(job->files, (size_t)job->nfiles, &max,
                                                           sizeof *files, "job files", err);
@@ -298,7 +301,7 @@ int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err)
     }
     job->nfiles = nfiles;
     for (int i = 0; i < job->ntensors; i++)
-        job->nbytes.total += nbytes_of(&job->tensors[i].tensor);
+        job->nbytes.total += nbytes_of(&job->tensors[i]);
     return FSDP_OK;
 }
 

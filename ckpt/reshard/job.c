@@ -77,7 +77,7 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
                               "map");
     if (args->adapters)
         FSDP_TRY(ckpt_adapters_check(args->adapters, job->ckpt, err));
-    if (!args->dtype)
+    if (!args->dtype || job->writer->plan) /* the plan chooses types */
         return FSDP_OK;
     job->cast = true;
     FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
@@ -112,6 +112,8 @@ static size_t widening_of(const struct ckpt_job *job)
     for (int i = 0; i < job->ntensors; i++) {
         const struct ckpt_job_tensor *t = &job->tensors[i];
         size_t to = fsdp_dtype_nbytes(t->tensor.dtype);
+        if (ckpt_job_computes(job, t) && !widening)
+            widening = 1;
         for (int k = 0; k < t->nparts; k++) {
             int stored = job->parts[t->first_part + k].tensor;
             enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
@@ -122,6 +124,14 @@ static size_t widening_of(const struct ckpt_job *job)
     return widening;
 }
 
+static bool computes(const struct ckpt_job *job)
+{
+    bool computes = false;
+    for (int i = 0; !computes && i < job->ntensors; i++)
+        computes = ckpt_job_computes(job, &job->tensors[i]);
+    return computes;
+}
+
 /* Buffers of all threads fit in the budget: first by fewer threads, then by smaller blocks, so that
  * most budgets give the same blocks and a killed run resumes under any of them. */
 static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
@@ -130,8 +140,9 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     uint64_t widening = widening_of(job), mem = job->args->mem_nbytes;
     uint64_t store_mem = ckpt_store_memory(job->store, mem / 2) ? mem / 2 : 0;
     mem -= store_mem;
-    uint64_t each =
-        2 + widening + (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
+    const unsigned computing = computes(job) ? 3 : 0; /* blocks for values, and to spare */
+    uint64_t each = 2 + widening + computing +
+                    (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
     FSDP_TRY(ckpt_mem_check(mem, each * CKPT_MIN_BLOCK_NBYTES, err));
     struct ckpt_job_budget *b = &job->budget;
     b->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
@@ -141,6 +152,8 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     while (each * b->block_nbytes > mem)
         b->block_nbytes /= 2;
     b->in_nbytes = widening * b->block_nbytes;
+    b->values_nbytes = computing ? b->block_nbytes : 0;
+    b->spare_nbytes = computing ? (computing - 1) * b->block_nbytes : 0;
     b->window = b->nthreads + 2;
     b->memory = (uint64_t)b->nthreads * each * b->block_nbytes + store_mem;
     return FSDP_OK;
@@ -283,6 +296,8 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     }
     ckpt_journal_close(&job.journal);
     ckpt_job_files_free(&job);
+    if (job.writer && job.writer->end)
+        job.writer->end(&job);
     ckpt_job_tensors_free(&job);
     fsdp_free(job.proof.sums);
     fsdp_free(job.proof.seen);

@@ -22,6 +22,7 @@
 #include "keep/commit.h"
 #include "keep/temp.h"
 #include "source/source.h"
+#include "util/encoding.h"
 #include "util/pool.h"
 
 struct ckpt_writer_ops;
@@ -32,6 +33,7 @@ enum ckpt_row_order {
     CKPT_ROWS_SAME,
     CKPT_ROWS_TO_HALVES, /* neighbours (Meta, torchtitan) -> halves of the head (Hugging Face) */
     CKPT_ROWS_TO_PAIRS,  /* and back */
+    CKPT_ROWS_COLUMNS,   /* the stored columns are the rows */
 };
 
 /* Rows [row, row + nrows) of an output tensor are rows of one stored tensor. */
@@ -40,6 +42,9 @@ struct ckpt_job_part {
     uint64_t row, nrows, src_row;
     enum ckpt_row_order order;
     uint32_t group;
+    uint32_t skip; /* stored rows (or columns) between two of the output's */
+    bool in_slab;  /* of a stored tensor that has one dimension more: of its element `slab` */
+    uint64_t slab;
 };
 
 struct ckpt_job_tensor {
@@ -51,7 +56,9 @@ struct ckpt_job_tensor {
     int first_part, nparts;
     int unit;  /* of the source's manifest; -1: none */
     int param; /* output tensor that this is the optimizer's state of, itself for a parameter; -1 */
-    uint64_t fingerprint; /* of what was written so far */
+    uint64_t fingerprint;                 /* of what was written so far */
+    const struct ckpt_encoding *encoding; /* of the elements in the file; NULL: by their dtype */
+    float offset;                         /* that is added to every element */
 };
 
 /* Rows of an output tensor as they lie in a file. */
@@ -75,8 +82,8 @@ struct ckpt_job {
     struct ckpt *ckpt;
     const struct ckpt_reshard_args *args;
     const struct ckpt_writer_ops *writer; /* of args->output */
-    const struct ckpt_store_ops *store; /* of the output */
-    struct ckpt_commit commit;          /* of the output */
+    const struct ckpt_store_ops *store;   /* of the output */
+    struct ckpt_commit commit;            /* of the output */
     bool folder, cast, made_temp;
     bool refused;          /* what is at the output's name must stay: all else is done */
     bool one_container;    /* around all weights, and left out of their names */
@@ -110,18 +117,21 @@ struct ckpt_job {
         struct fsdp_tensor *tensors; /* in the order of the unit */
         int ntensors;
     } * cuts;
-    int *cut_index;          /* [ntensors] which member of its unit's cut */
+    int *cut_index; /* [ntensors] which member of its unit's cut */
     struct ckpt_job_nbytes {
         uint64_t total, written; /* of tensors to write; of files */
         uint64_t resumed;        /* of total: found from an earlier run */
     } nbytes;
     struct ckpt_job_budget {
         int nthreads;
-        uint64_t memory;     /* all buffers */
-        int window;          /* of compression: chunks in memory */
-        size_t block_nbytes; /* of each thread's buffer of output */
-        size_t in_nbytes;    /* and of what is stored, if it converts */
+        uint64_t memory;                    /* all buffers */
+        int window;                         /* of compression: chunks in memory */
+        size_t block_nbytes;                /* of each thread's buffer of output */
+        size_t in_nbytes;                   /* and of what is stored, if it converts */
+        size_t values_nbytes, spare_nbytes; /* and if it computes (ckpt_job_computes) */
     } budget;
+    void *plan;             /* of the writer, which frees it */
+    uint64_t plan_hash;     /* of what the writer adds to the tensors */
     struct ckpt_job_proof { /* [stored tensors]: fingerprint and elements of what was read */
         uint64_t *sums, *seen;
     } proof;
@@ -179,6 +189,9 @@ struct ckpt_job_dst {
     void *dst;     /* row-major, in the stored dtype */
     void *scratch; /* for boxes that lie scattered */
     size_t scratch_nbytes;
+    void *spare; /* (or NULL) for parts that take columns, or leave rows out: as many times dst's
+                    bytes as the part has stored rows (or columns) for one */
+    const struct ckpt_adapters *adapters; /* (or NULL) added to what was read and summed */
     uint64_t *sum;    /* (or NULL) gets what was read added, as parts of its fingerprint */
     uint32_t *crc32c; /* (or NULL, and without sum) continues over it */
 };
@@ -216,6 +229,13 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);
 
 /* publish.c */
 int ckpt_job_publish(struct ckpt_job *job, struct fsdp_err *err);
+
+/* lists.c: bytes in a file of so many elements of an output tensor, and the other way round: as
+ * many whole blocks as fit. */
+uint64_t ckpt_job_nbytes(const struct ckpt_job_tensor *tensor, uint64_t nelem);
+uint64_t ckpt_job_nelem(const struct ckpt_job_tensor *tensor, uint64_t nbytes);
+/* Are its elements more than copied or cast? */
+bool ckpt_job_computes(const struct ckpt_job *job, const struct ckpt_job_tensor *tensor);
 
 /* lists.c: the box of a piece: whole rows of its tensor. */
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);

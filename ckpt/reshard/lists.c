@@ -49,6 +49,26 @@ int ckpt_job_add_part(struct ckpt_job *job, const struct ckpt_job_part *part, st
     return FSDP_OK;
 }
 
+uint64_t ckpt_job_nbytes(const struct ckpt_job_tensor *t, uint64_t nelem)
+{
+    return t->encoding ? nelem / t->encoding->block_nelem * t->encoding->block_nbytes
+                       : nelem * fsdp_dtype_nbytes(t->tensor.dtype);
+}
+
+uint64_t ckpt_job_nelem(const struct ckpt_job_tensor *t, uint64_t nbytes)
+{
+    return t->encoding ? nbytes / t->encoding->block_nbytes * t->encoding->block_nelem
+                       : nbytes / fsdp_dtype_nbytes(t->tensor.dtype);
+}
+
+bool ckpt_job_computes(const struct ckpt_job *job, const struct ckpt_job_tensor *t)
+{
+    bool computes = t->encoding || t->offset != 0;
+    for (int i = t->first_part; !computes && i < t->first_part + t->nparts; i++)
+        computes = job->parts[i].order == CKPT_ROWS_COLUMNS || job->parts[i].skip;
+    return computes;
+}
+
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)
 {
     const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;

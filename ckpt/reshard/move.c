@@ -17,6 +17,8 @@
 #include "source/format_ops.h"
 
 enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
+/* The widest form that an element has on its way to one that is computed. */
+enum { MAX_COMPUTED_NBYTES = 8 };
 
 /* A block of one output tensor that is a box of one part of it. */
 struct segment {
@@ -140,19 +142,22 @@ static bool add_segment(struct mover *m, struct task *task)
 {
     const struct ckpt_job *job = m->job;
     const struct ckpt_job_piece *piece = &m->pieces[m->piece];
-    const struct fsdp_tensor *t = &job->tensors[piece->tensor].tensor;
-    size_t elem_nbytes = fsdp_dtype_nbytes(t->dtype);
-    uint64_t left = piece->nbytes / elem_nbytes - m->nelem;
-    uint64_t room = (job->budget.block_nbytes - task->nbytes) / elem_nbytes;
+    const struct ckpt_job_tensor *out = &job->tensors[piece->tensor];
+    const struct fsdp_tensor *t = &out->tensor;
+    const uint64_t piece_nelem = ckpt_job_nelem(out, piece->nbytes), left = piece_nelem - m->nelem;
+    const uint64_t at = piece->pos + ckpt_job_nbytes(out, m->nelem);
+    uint64_t room = ckpt_job_nelem(out, job->budget.block_nbytes - task->nbytes);
 
+    if (ckpt_job_computes(job, out) && room > job->budget.block_nbytes / MAX_COMPUTED_NBYTES)
+        room = job->budget.block_nbytes / MAX_COMPUTED_NBYTES;
     if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
         return false;
     /* Between two of torch's archives there are other bytes. */
-    if (task->nsegments && task->pos + task->nbytes != piece->pos + m->nelem * elem_nbytes)
+    if (task->nsegments && task->pos + task->nbytes != at)
         return false;
     struct segment *s = &task->segments[task->nsegments++];
     *s = (struct segment){.piece = m->piece, .tensor = piece->tensor, .at = task->nbytes};
-    uint64_t row_nelem = piece->nbytes / elem_nbytes / piece->nrows;
+    uint64_t row_nelem = piece_nelem / piece->nrows;
     uint64_t row = piece->row + m->nelem / row_nelem;
     s->part = part_at(job, piece->tensor, row);
     const struct ckpt_job_part *part = &job->parts[s->part];
@@ -162,8 +167,8 @@ static bool add_segment(struct mover *m, struct task *task)
     s->nelem = ckpt_box_run(&s->box, t, first, end - first,
                             m->nelem - (first - piece->row) * row_nelem, room ? room : 1);
     if (task->nsegments == 1)
-        task->pos = piece->pos + m->nelem * elem_nbytes;
-    task->nbytes += s->nelem * elem_nbytes;
+        task->pos = at;
+    task->nbytes += ckpt_job_nbytes(out, s->nelem);
     m->nelem += s->nelem;
     return true;
 }
@@ -173,8 +178,7 @@ static bool has_piece(struct mover *m)
 {
     for (; m->piece < m->npieces; m->piece++) {
         const struct ckpt_job_piece *piece = &m->pieces[m->piece];
-        size_t elem_nbytes = fsdp_dtype_nbytes(m->job->tensors[piece->tensor].tensor.dtype);
-        if (m->nelem * elem_nbytes < piece->nbytes)
+        if (ckpt_job_nbytes(&m->job->tensors[piece->tensor], m->nelem) < piece->nbytes)
             return true;
         m->nelem = 0;
     }
@@ -208,7 +212,7 @@ static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
     for (size_t i = 0; rc == FSDP_OK && i < shares.nshares; i++) {
         const struct ckpt_job_share *share = &shares.shares[i];
         rc = add_share(job, share, err);
-        nbytes += share->nelem * fsdp_dtype_nbytes(job->tensors[share->tensor].tensor.dtype);
+        nbytes += ckpt_job_nbytes(&job->tensors[share->tensor], share->nelem);
     }
     m->done += nbytes;
     m->resumed += nbytes;
@@ -258,7 +262,8 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
 
 struct worker {
     struct mover *m;
-    char *out_page, *in, *scratch;
+    char *out_page, *in, *scratch, *spare;
+    float *values;
     char
         *out; /* in out_page, where a page of memory is one of the file: it is written from there */
     struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
@@ -275,7 +280,7 @@ static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_er
         const struct segment *s = &task->segments[i];
         const struct ckpt_job_piece *piece = &state->pieces[s->piece];
         struct piece_state *done = &state->done[s->piece];
-        uint64_t nbytes = s->nelem * fsdp_dtype_nbytes(m->job->tensors[s->tensor].tensor.dtype);
+        uint64_t nbytes = ckpt_job_nbytes(&m->job->tensors[s->tensor], s->nelem);
         uint64_t behind = piece->pos + piece->nbytes - (task->pos + s->at) - nbytes;
         uint32_t crc32 = ckpt_crc32_shift(ckpt_crc32(0, w->out + s->at, nbytes), behind);
         pthread_mutex_lock(&m->lock);
@@ -289,13 +294,21 @@ static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_er
     return FSDP_OK;
 }
 
-/* A stored tensor under the name that adapters know it by. */
-static struct fsdp_tensor weight_of(const struct ckpt_job *job, const struct ckpt_job_part *part)
+/* The elements in w->in as the output has them. */
+static void compute(char *dst, struct worker *w, const struct ckpt_job_tensor *to,
+                    enum fsdp_dtype dtype, uint64_t nelem)
 {
-    const struct ckpt_tensor *stored = &job->ckpt->m.layout.tensors[part->tensor];
-    struct fsdp_tensor out = stored->tensor;
-    out.name = ckpt_own_name(stored);
-    return out;
+    if (!to->encoding && to->offset == 0) {
+        ckpt_convert(dst, to->tensor.dtype, w->in, dtype, nelem);
+        return;
+    }
+    ckpt_convert(w->values, FSDP_F32, w->in, dtype, nelem);
+    for (uint64_t i = 0; to->offset != 0 && i < nelem; i++)
+        w->values[i] += to->offset;
+    if (to->encoding)
+        to->encoding->encode(dst, w->values, nelem);
+    else
+        ckpt_convert(dst, to->tensor.dtype, w->values, FSDP_F32, nelem);
 }
 
 static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
@@ -305,9 +318,10 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     const struct ckpt_job_part *from = &job->parts[s->part];
     const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
     enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
-    const struct fsdp_tensor weight = weight_of(job, from);
-    bool changes = ckpt_adapters_change(job->args->adapters, weight.name);
-    bool same = dtype == to->dtype;
+    bool changes = ckpt_adapters_change(job->args->adapters,
+                                        ckpt_own_name(&job->ckpt->m.layout.tensors[from->tensor]));
+    const struct ckpt_job_tensor *made = &job->tensors[s->tensor];
+    bool same = dtype == to->dtype && !made->encoding && made->offset == 0;
     char *dst = w->out + s->at;
     uint32_t *crc32c = &w->record.crc32c;
     uint64_t part = 0;
@@ -315,15 +329,19 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
     const struct ckpt_job_dst to_here = {.dst = same ? dst : w->in,
                                          .scratch = w->scratch,
                                          .scratch_nbytes = job->budget.block_nbytes,
+                                         .spare = w->spare,
+                                         .adapters = job->args->adapters,
                                          .sum = &part,
                                          .crc32c = same && !changes ? crc32c : NULL};
     FSDP_TRY(ckpt_job_read(&to_here, job, from, &s->box, err));
-    if (changes)
-        FSDP_TRY(ckpt_adapters_apply(job->args->adapters, &weight, &s->box, to_here.dst, err));
     if (!same)
-        ckpt_convert(dst, to->dtype, w->in, dtype, s->nelem);
+        compute(dst, w, made, dtype, s->nelem);
     w->record.parts[i] = part;
     w->out_parts[i] = part;
+    if (made->encoding) {
+        *crc32c = ckpt_crc32c(*crc32c, dst, ckpt_job_nbytes(made, s->nelem));
+        return FSDP_OK;
+    }
     if (!same || changes || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
         from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
                             ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
@@ -345,8 +363,9 @@ static int recall(bool *same, struct worker *w, const struct task *task, struct 
                                   task->pos, w->record.crc32c, err));
     for (int i = 0; *same && i < task->nsegments; i++) {
         const struct segment *s = &task->segments[i];
-        w->out_parts[i] =
-            ckpt_fingerprint_part(&job->tensors[s->tensor].tensor, &s->box, w->out + s->at);
+        if (!job->tensors[s->tensor].encoding)
+            w->out_parts[i] =
+                ckpt_fingerprint_part(&job->tensors[s->tensor].tensor, &s->box, w->out + s->at);
     }
     return FSDP_OK;
 }
@@ -469,7 +488,9 @@ static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err
     w->out_page = fsdp_alloc(block_nbytes + PAGE_NBYTES, 1, "output buffer", err);
     w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
     w->in = fsdp_alloc(in_nbytes, 1, "conversion buffer", err);
-    return w->out_page && w->scratch && w->in ? FSDP_OK : FSDP_ENOMEM;
+    w->values = fsdp_alloc(m->job->budget.values_nbytes, 1, "buffer of values", err);
+    w->spare = fsdp_alloc(m->job->budget.spare_nbytes, 1, "spare buffer", err);
+    return w->out_page && w->scratch && w->in && w->values && w->spare ? FSDP_OK : FSDP_ENOMEM;
 }
 
 static int run_workers(struct mover *m, struct fsdp_err *err)
@@ -485,6 +506,8 @@ static int run_workers(struct mover *m, struct fsdp_err *err)
         fsdp_free(workers[i].out_page);
         fsdp_free(workers[i].in);
         fsdp_free(workers[i].scratch);
+        fsdp_free(workers[i].values);
+        fsdp_free(workers[i].spare);
     }
     fsdp_free(workers);
     return rc;

@@ -92,8 +92,8 @@ static int refuse_other_file(const char *name, struct fsdp_err *err)
     static const struct {
         const char *end, *of;
     } files[] = {{".pt", "torch.save"},   {".pth", "torch.save"}, {".bin", "torch.save"},
-                 {".ckpt", "torch.save"}, {".gguf", "llama.cpp"}, {".npz", "NumPy"},
-                 {".onnx", "ONNX"},       {".h5", "Keras"}};
+                 {".ckpt", "torch.save"}, {".npz", "NumPy"},      {".onnx", "ONNX"},
+                 {".h5", "Keras"}};
     const char *end = strrchr(ckpt_path_base(name), '.');
     for (size_t i = 0; end && i < sizeof files / sizeof files[0]; i++)
         if (!strcasecmp(end, files[i].end))
@@ -126,9 +126,10 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (job->writer->single_file && ckpt_codec_is_name(job->args->out))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
                             job->args->out);
-    if (job->writer->single_file)
+    if (job->writer->single_file && !job->writer->file_only)
         FSDP_TRY(refuse_other_file(job->args->out, err));
-    job->folder = !job->writer->single_file || !ckpt_hf_is_weights(job->args->out);
+    job->folder = !job->writer->file_only &&
+                  (!job->writer->single_file || !ckpt_hf_is_weights(job->args->out));
     if (!(job->commit.final = fsdp_strdup(job->args->out, err)))
         return FSDP_ENOMEM;
     for (size_t len = strlen(job->commit.final); len > 1 && job->commit.final[len - 1] == '/';
@@ -163,7 +164,8 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
                           (uint64_t)args->replicate_size,
                           job->nbytes.written,
                           (uint64_t)job->nfiles,
-                          job->ntensors};
+                          (uint64_t)job->ntensors,
+                          job->plan_hash};
 
     FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
     if (args->adapters)
@@ -174,11 +176,19 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
         hash = hash_text(hash, t->tensor.name);
         hash = fsdp_hash(hash, &t->tensor.dtype, sizeof t->tensor.dtype);
         hash = fsdp_hash(hash, t->tensor.shape, sizeof t->tensor.shape);
+        if (t->encoding)
+            hash = hash_text(hash, t->encoding->name);
     }
     for (int i = 0; i < job->nparts; i++) {
         const struct ckpt_job_part *part = &job->parts[i];
-        uint64_t text[] = {(uint64_t)part->tensor, part->row,   part->nrows,
-                           part->src_row,          part->order, part->group};
+        uint64_t text[] = {(uint64_t)part->tensor,
+                           part->row,
+                           part->nrows,
+                           part->src_row,
+                           part->order,
+                           part->group,
+                           part->skip,
+                           part->slab};
         hash = fsdp_hash(hash, text, sizeof text);
     }
     job->key = hash;

@@ -24,8 +24,8 @@ void ckpt_job_tensors_free(struct ckpt_job *job)
 uint64_t ckpt_job_src_row(const struct ckpt_job_part *part, uint64_t row)
 {
     uint64_t at = row - part->row;
-    if (part->order == CKPT_ROWS_SAME)
-        return part->src_row + at;
+    if (part->order == CKPT_ROWS_SAME || part->order == CKPT_ROWS_COLUMNS)
+        return part->src_row + at * (1 + (uint64_t)part->skip);
     uint64_t in = at % part->group, half = part->group / 2;
     uint64_t from =
         part->order == CKPT_ROWS_TO_HALVES ? in % half * 2 + in / half : in % 2 * half + in / 2;
@@ -159,7 +159,7 @@ static void cast(struct ckpt_job *job)
             job->tensors[i].tensor.dtype = job->dtype;
 }
 
-/* Largest elements first, so that every tensor is aligned; else in stored order. */
+/* Largest elements first, so that every tensor is aligned; else in the order of the list. */
 static int sort_tensors(struct ckpt_job *job, struct fsdp_err *err)
 {
     int count = 0;
@@ -168,7 +168,8 @@ static int sort_tensors(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_ENOMEM;
     for (size_t elem_nbytes = 8; elem_nbytes; elem_nbytes /= 2)
         for (int i = 0; i < job->ntensors; i++)
-            if (fsdp_dtype_nbytes(job->tensors[i].tensor.dtype) == elem_nbytes)
+            if (job->writer->plan ? elem_nbytes == 1
+                                  : fsdp_dtype_nbytes(job->tensors[i].tensor.dtype) == elem_nbytes)
                 job->order[count++] = i;
     return FSDP_OK;
 }
@@ -368,6 +369,8 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
         FSDP_TRY(restore_containers(job, err));
     FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);
+    if (job->writer->plan)
+        FSDP_TRY(job->writer->plan(job, err));
     FSDP_TRY(check_names(job, err));
     FSDP_TRY(relate(job, err));
     return sort_tensors(job, err);

@@ -21,10 +21,18 @@ struct ckpt_writer_ops {
     bool containers;  /* has names of torch, containers and all, besides the weights' own */
     bool any_name;    /* even one that a safetensors header uses itself */
     bool outer_names; /* weights within a container keep its name, unless there is just one */
+    bool file_only;   /* the output is one file, whatever its name */
     bool as_stored;   /* small files are copied as they are; else config.json gets the dtype */
     const char *const *folders; /* (optional) below the output; ends with NULL */
     const char *extras_folder;  /* (optional) below the output, of small files */
 
+    /* (optional) Makes the job's list of tensors, under Hugging Face's names, that of the output:
+     * its names, types and order. */
+    int (*plan)(struct ckpt_job *job, struct fsdp_err *err);
+    void (*end)(struct ckpt_job *job); /* (with plan) frees job->plan */
+    /* (optional) What a file begins with; the size is that of its file->header_nbytes. A copy,
+     * freed with fsdp_free. */
+    char *(*header)(const struct ckpt_job *job, struct fsdp_err *err);
     /* (optional) Of a sharded output: a file's name, owned by the caller. kind: FSDP_SLICE_*, or -1
      * where a file holds all. */
     char *(*file_name)(const struct ckpt_job *job, int rank, int kind, struct fsdp_err *err);
@@ -41,7 +49,7 @@ struct ckpt_writer_ops {
 };
 
 extern const struct ckpt_writer_ops ckpt_writer_native, ckpt_writer_hf, ckpt_writer_dcp,
-    ckpt_writer_hf_dcp;
+    ckpt_writer_hf_dcp, ckpt_writer_gguf;
 
 /* NULL: there is none such. */
 const struct ckpt_writer_ops *ckpt_writer_of(enum ckpt_output output);

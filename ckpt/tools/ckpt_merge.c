@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt-merge: full weights from a sharded checkpoint. Options and one call. */
+#include <string.h>
+#include <strings.h>
+
 #include "ckpt/adapter.h"
 #include "tool.h"
 
 struct settings {
     struct tool tool; /* first */
     bool dcp;
+    const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
     int nadapters;
 };
@@ -24,7 +28,15 @@ static int take_shard_size(void *to, const char *text, struct fsdp_err *err)
     return ckpt_nbytes_parse(to, text, err);
 }
 
+static int take_type(void *to, const char *text, struct fsdp_err *err)
+{
+    (void)err; /* the library knows the types */
+    *(const char **)to = text;
+    return FSDP_OK;
+}
+
 #define AT(field) offsetof(struct settings, field)
+static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", "q6_k", NULL};
 static const struct fsdp_cli_option merge_rows[] = {
     {"max-shard-size", .arg = "SIZE", .kind = FSDP_CLI_OWN,
      .offset = AT(tool.args.max_shard_nbytes), .parse = take_shard_size,
@@ -35,6 +47,11 @@ static const struct fsdp_cli_option merge_rows[] = {
              "run with adapters; repeat it for more"},
     {"dcp", .offset = AT(dcp),
      .help = "write a folder of .distcp files for torch.distributed.checkpoint instead"},
+    {"type", .arg = "TYPE", .kind = FSDP_CLI_OWN, .offset = AT(type), .words = types,
+     .parse = take_type,
+     .help =
+         "of an OUTPUT that ends in .gguf: f32, f16, bf16, q8_0, q4_0, q4_k_m or q6_k (default: "
+         "the stored type)"},
     {"all", .offset = AT(tool.args.all), .help = "also write the optimizer's tensors"},
     {"ema", .offset = AT(tool.args.ema),
      .help = "write the moving averages of the weights (optim.ema_decay); frozen weights stay as "
@@ -50,18 +67,46 @@ static const struct fsdp_cli_program program = {
     .name = "ckpt-merge",
     .usage = "[options] CHECKPOINT -o OUTPUT",
     .purpose = "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in "
-               ".safetensors, else to a Hugging Face folder.\n"
+               ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, else to a Hugging "
+               "Face folder.\n"
                "\n" TOOL_CHECKPOINT_HELP " " TOOL_RESUME_HELP,
     .groups = groups,
     .notes = TOOL_SIZE_HELP,
     .examples = "ckpt-merge checkpoints -o merged\n"
                 "ckpt-merge checkpoints/step-00001000 -o model.safetensors --dtype bfloat16\n"
-                "ckpt-merge --adapter checkpoints Llama-3.1-8B -o merged",
+                "ckpt-merge --adapter checkpoints Llama-3.1-8B -o merged\n"
+                "ckpt-merge Llama-3.1-8B -o llama.gguf --type q4_k_m",
     .exits = tool_exits,
     .least = 1,
     .most = 1,
     .operands = "exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT",
 };
+
+static bool is_gguf(const char *name)
+{
+    static const char end[] = ".gguf";
+    const size_t len = name ? strlen(name) : 0;
+    return len >= sizeof end - 1 && !strcasecmp(name + len - (sizeof end - 1), end);
+}
+
+/* The output's name says that it is a GGUF file. Returns -1, or the status of wrong usage. */
+static int take_gguf(struct settings *set)
+{
+    struct tool *tool = &set->tool;
+    if (!is_gguf(tool->args.out))
+        return set->type ? tool_fail(tool, TOOL_USAGE,
+                                     "--type is of a GGUF file: name an output that ends in .gguf")
+                         : -1;
+    if (set->dcp || tool->args.all)
+        return tool_fail(tool, TOOL_USAGE,
+                         "a GGUF file holds whole weights alone: leave out --dcp "
+                         "and --all");
+    if (tool->args.dtype)
+        return tool_fail(tool, TOOL_USAGE, "--type is the type of a GGUF file; leave out --dtype");
+    tool->args.output = CKPT_OUTPUT_GGUF;
+    tool->args.dtype = set->type;
+    return -1;
+}
 
 static int merge(struct settings *set)
 {
@@ -89,6 +134,9 @@ int main(int argc, char **argv)
         return status;
     if (set.dcp)
         tool->args.output = CKPT_OUTPUT_DCP;
+    status = take_gguf(&set);
+    if (status >= 0)
+        return status;
     if (tool->args.all && tool->args.ema)
         return tool_fail(tool, TOOL_USAGE, "--ema takes the place of weights; --all keeps them");
     return merge(&set);

@@ -384,8 +384,7 @@ bool ckpt_json_read_object(struct ckpt_json_reader *r)
     return false;
 }
 
-/* As an object is entered, and its elements come. */
-static bool read_array(struct ckpt_json_reader *r)
+bool ckpt_json_read_array(struct ckpt_json_reader *r)
 {
     if (peek(r) == '[')
         return enter(r, false);
@@ -393,7 +392,7 @@ static bool read_array(struct ckpt_json_reader *r)
     return false;
 }
 
-static bool read_item(struct ckpt_json_reader *r)
+bool ckpt_json_read_item(struct ckpt_json_reader *r)
 {
     return next_element(r, ']');
 }
@@ -492,7 +491,7 @@ void ckpt_json_read_skip(struct ckpt_json_reader *r, struct ckpt_json_text *raw)
     const char *begin = r->at;
     value_scan(r);
     while (r->depth > depth && !r->rc)
-        if (r->levels[r->depth].is_object ? ckpt_json_read_key(r, &key) : read_item(r))
+        if (r->levels[r->depth].is_object ? ckpt_json_read_key(r, &key) : ckpt_json_read_item(r))
             value_scan(r);
     if (raw)
         *raw = (struct ckpt_json_text){begin, (size_t)(r->at - begin)};
@@ -553,9 +552,9 @@ bool ckpt_json_read_dims(struct ckpt_json_reader *r, uint64_t *dims, int *ndim)
     if (dims_scan(r, dims, ndim))
         return true;
     *ndim = 0;
-    if (!read_array(r))
+    if (!ckpt_json_read_array(r))
         return false;
-    while (read_item(r)) {
+    while (ckpt_json_read_item(r)) {
         uint64_t value;
         fine &= ckpt_json_read_u64(r, &value);
         if (fine && *ndim < FSDP_MAX_DIMS)

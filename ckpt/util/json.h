@@ -60,6 +60,10 @@ int ckpt_json_read_end(struct ckpt_json_reader *r, int rc);
 bool ckpt_json_read_object(struct ckpt_json_reader *r);
 bool ckpt_json_read_key(struct ckpt_json_reader *r, struct ckpt_json_text *key);
 
+/* The same of an array: read_item says whether there is one more element, which is read next. */
+bool ckpt_json_read_array(struct ckpt_json_reader *r);
+bool ckpt_json_read_item(struct ckpt_json_reader *r);
+
 bool ckpt_json_read_text(struct ckpt_json_reader *r, struct ckpt_json_text *out);
 /* An integer that is not negative. */
 bool ckpt_json_read_u64(struct ckpt_json_reader *r, uint64_t *out);

@@ -384,6 +384,8 @@ enum ckpt_output {
     CKPT_OUTPUT_NATIVE,
     CKPT_OUTPUT_DCP,    /* torch.distributed.checkpoint: .distcp files and .metadata */
     CKPT_OUTPUT_HF_DCP, /* its Hugging Face layout: a safetensors file of boxes per rank */
+    CKPT_OUTPUT_GGUF,   /* one file for llama.cpp: whole tensors, with the model's configuration and
+                           tokenizer, which the checkpoint must have next to it */
 };
 
 struct ckpt_adapters; /* ckpt/adapter.h */
@@ -398,7 +400,9 @@ struct ckpt_reshard_args {
                  all. FSDP_ENOTFOUND where there is none at all */
     struct ckpt_select select;
     enum ckpt_compress compress; /* native output: ZSTD, else as NONE */
-    const char *dtype;           /* floating tensors are cast to it; NULL: as stored */
+    const char *dtype;           /* floating tensors are cast to it; NULL: as stored. GGUF: the type
+                                    of the file: "f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m",
+                                    "q6_k" */
     uint64_t max_shard_nbytes;   /* Hugging Face folder: a new file at this size; 0: one file */
     uint64_t mem_nbytes;         /* budget of buffers */
     int nthreads;                /* 0: as many as suit the stores, at most 8 */

@@ -81,7 +81,6 @@ static int hash_file(uint64_t *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-<<<<<<< HEAD
 static int check_router(const struct train_parts *p, struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
@@ -94,7 +93,8 @@ static int check_router(const struct train_parts *p, struct fsdp_err *err)
                      config_where(where, sizeof where, p->config, "train.router_z_loss"),
                      p->model_config),
         "train.router_z_loss");
-=======
+}
+
 /* What lora.base asks for, and how the model is stored. */
 static int check_base(const struct train_parts *p, struct fsdp_err *err)
 {
@@ -113,7 +113,6 @@ static int check_base(const struct train_parts *p, struct fsdp_err *err)
                           "%s: a %s has matrices of (in, out), which are not held in NF4 here",
                           p->model_config, p->ops->family(p->model));
     return config_blame(p->config, fsdp_err_blame(err, rc, "base"), err);
->>>>>>> 01b5f4a6 (QLoRA: folders that bitsandbytes has quantized are read as they are)
 }
 
 static int open_model(struct train_parts *p, struct fsdp_err *err)

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "source/format_ops.h"
+#include "util/limits.h"
+#include "util/text.h"
+
+int gguf_file_load(char **out, size_t *nbytes, const struct ckpt *ckpt, const char *name,
+                   struct fsdp_err *err)
+{
+    const char *path = ckpt_extra_path(ckpt, name);
+    *out = NULL;
+    return path ? ckpt_store_get(out, nbytes, ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err)
+                : FSDP_OK;
+}
+
+int gguf_json_load(json_t **out, const struct ckpt *ckpt, const char *name, struct fsdp_err *err)
+{
+    char *data;
+    size_t nbytes;
+    *out = NULL;
+    FSDP_TRY(gguf_file_load(&data, &nbytes, ckpt, name, err));
+    const int rc =
+        data ? ckpt_json_parse(out, data, nbytes, ckpt_extra_path(ckpt, name), err) : FSDP_OK;
+    fsdp_free(data);
+    return rc;
+}
+
+int gguf_config_open(struct gguf_config *out, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    static const char name[] = "config.json";
+    *out = (struct gguf_config){.path = ckpt_extra_path(ckpt, name)};
+    FSDP_TRY(gguf_json_load(&out->root, ckpt, name, err));
+    return out->root ? FSDP_OK
+                     : fsdp_err_set(err, FSDP_ENOTFOUND,
+                                    "'%s' has no config.json, which says what model a GGUF file "
+                                    "is of: copy the model's there",
+                                    ckpt->path);
+}
+
+void gguf_config_close(struct gguf_config *config)
+{
+    json_decref(config->root);
+    config->root = NULL;
+}
+
+int gguf_refuse(const struct gguf_config *config, const char *key, struct fsdp_err *err,
+                const char *fmt, ...)
+{
+    char why[400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': %s %s", config->path, key, why);
+}
+
+int gguf_config_count(uint64_t *out, const struct gguf_config *config, const char *key,
+                      struct fsdp_err *err)
+{
+    const json_t *value = json_object_get(config->root, key);
+    *out = 0;
+    if (!value || json_is_null(value))
+        return FSDP_OK;
+    if (ckpt_json_u64(out, value) && *out > 0 && *out <= INT32_MAX)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL, "'%s': %s is not a whole number from 1 to %d",
+                        config->path, key, INT32_MAX);
+}
+
+int gguf_config_need(uint64_t *out, const struct gguf_config *config, const char *key,
+                     struct fsdp_err *err)
+{
+    FSDP_TRY(gguf_config_count(out, config, key, err));
+    return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no %s", config->path, key);
+}
+
+int gguf_config_number(double *out, const struct gguf_config *config, const char *key, double value,
+                       struct fsdp_err *err)
+{
+    const json_t *found = json_object_get(config->root, key);
+    *out = json_is_number(found) ? json_number_value(found) : value;
+    return !found || json_is_null(found) || json_is_number(found)
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL, "'%s': %s is not a number", config->path, key);
+}
+
+bool gguf_config_flag(const struct gguf_config *config, const char *key, bool value)
+{
+    const json_t *found = json_object_get(config->root, key);
+    return json_is_boolean(found) ? json_is_true(found) : value;
+}
+
+const char *gguf_config_text(const struct gguf_config *config, const char *key, const char *value)
+{
+    const json_t *found = json_object_get(config->root, key);
+    return json_is_string(found) ? json_string_value(found) : value;
+}

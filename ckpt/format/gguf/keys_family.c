@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keys of architectures, a function for each trait that some of them share. */
+#include <math.h>
+#include <string.h>
+
+#include "family.h"
+
+float *gguf_constant_add(struct gguf_model *model, const char *name, size_t nvalues,
+                         struct fsdp_err *err)
+{
+    struct gguf_constant *constant = &model->constants[model->nconstants];
+    *constant = (struct gguf_constant){name, NULL, nvalues};
+    constant->values = fsdp_alloc(nvalues, sizeof *constant->values, "factors", err);
+    model->nconstants += constant->values != NULL;
+    return constant->values;
+}
+
+static int need_eps(const struct gguf_model *model, const char *key, const char *name,
+                    struct fsdp_err *err)
+{
+    double eps;
+    FSDP_TRY(gguf_config_number(&eps, model->config, name, 0, err));
+    if (!(eps > 0))
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no %s", model->config->path, name);
+    gguf_key_f32(model->keys, key, eps);
+    return FSDP_OK;
+}
+
+static int check_act(const struct gguf_model *model, struct fsdp_err *err)
+{
+    const struct gguf_family *family = model->family;
+    const char *act =
+        family->act ? gguf_config_text(model->config, family->act_key, family->act) : NULL;
+    if (!act || !strcmp(act, family->act))
+        return FSDP_OK;
+    return gguf_refuse(model->config, family->act_key, err,
+                       "is '%.32s': GGUF's architecture '%s' has '%s' alone", act, family->arch,
+                       family->act);
+}
+
+static void size_keys(const struct gguf_model *model, uint64_t ffn)
+{
+    gguf_key_u32(model->keys, "%.context_length", model->max_seq_len);
+    gguf_key_u32(model->keys, "%.embedding_length", model->dim);
+    gguf_key_u32(model->keys, "%.block_count", model->nlayers);
+    gguf_key_u32(model->keys, "%.feed_forward_length", ffn);
+    gguf_key_u32(model->keys, "%.attention.head_count", model->nheads);
+    gguf_key_u32(model->keys, "%.attention.head_count_kv", model->nkv_heads);
+}
+
+int gguf_keys_llama(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    FSDP_TRY(check_act(model, err));
+    FSDP_TRY(gguf_config_need(&ffn, model->config, "intermediate_size", err));
+    size_keys(model, ffn);
+    FSDP_TRY(need_eps(model, "%.attention.layer_norm_rms_epsilon", "rms_norm_eps", err));
+    return gguf_keys_rope(model, err);
+}
+
+int gguf_keys_vocab(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t vocab;
+    FSDP_TRY(gguf_config_need(&vocab, model->config, "vocab_size", err));
+    gguf_key_u32(model->keys, "%.vocab_size", vocab);
+    return FSDP_OK;
+}
+
+int gguf_keys_head_dim(struct gguf_model *model, struct fsdp_err *err)
+{
+    (void)err;
+    gguf_key_u32(model->keys, "%.attention.key_length", model->head_dim);
+    gguf_key_u32(model->keys, "%.attention.value_length", model->head_dim);
+    return FSDP_OK;
+}
+
+/* ---- GPT ------------------------------------------------------------------------------------- */
+
+int gguf_keys_gpt2(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    FSDP_TRY(check_act(model, err));
+    if (!gguf_config_flag(model->config, "scale_attn_weights", true))
+        return gguf_refuse(model->config, "scale_attn_weights", err,
+                           "is false, which GGUF cannot carry");
+    if (gguf_config_flag(model->config, "scale_attn_by_inverse_layer_idx", false))
+        return gguf_refuse(model->config, "scale_attn_by_inverse_layer_idx", err,
+                           "is true, which GGUF cannot carry");
+    FSDP_TRY(gguf_config_count(&ffn, model->config, "n_inner", err));
+    size_keys(model, ffn ? ffn : 4 * model->dim);
+    return need_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_epsilon", err);
+}
+
+int gguf_keys_gpt_neox(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    FSDP_TRY(check_act(model, err));
+    FSDP_TRY(gguf_config_need(&ffn, model->config, "intermediate_size", err));
+    size_keys(model, ffn);
+    gguf_key_bool(model->keys, "%.use_parallel_residual",
+                  gguf_config_flag(model->config, "use_parallel_residual", true));
+    FSDP_TRY(need_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_eps", err));
+    return gguf_keys_rope(model, err);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* llama.cpp lets all layers of these see all tokens: the same within the window. */
+int gguf_keys_window(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t window;
+    const bool qwen =
+        !strncmp(model->family->type, "qwen", 4) || !strcmp(model->family->type, "smollm3");
+    FSDP_TRY(gguf_config_count(&window, model->config, "sliding_window", err));
+    if (qwen && !gguf_config_flag(model->config, "use_sliding_window", false))
+        return FSDP_OK;
+    if (!window || window >= model->max_seq_len)
+        return FSDP_OK;
+    fsdp_log(FSDP_LOG_WARN,
+             "'%s': sliding_window %llu is not carried: in llama.cpp all layers of '%s' see all "
+             "tokens, so that texts of more tokens than that give other logits",
+             model->config->path, (unsigned long long)window, model->family->arch);
+    return FSDP_OK;
+}
+
+/* Which layers have a window: by layer_types, else all but each nth. */
+int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err)
+{
+    const json_t *types = json_object_get(model->config->root, "layer_types");
+    uint64_t window, every = 2;
+    bool *slides = fsdp_alloc((size_t)model->nlayers, sizeof *slides, "layer types", err);
+    int rc =
+        slides ? gguf_config_count(&window, model->config, "sliding_window", err) : FSDP_ENOMEM;
+    if (!strcmp(model->family->arch, "gemma3"))
+        every = 6;
+    if (!strcmp(model->family->arch, "olmo2"))
+        every = 4;
+    if (rc == FSDP_OK && !strcmp(model->family->arch, "gemma3")) {
+        uint64_t pattern;
+        rc = gguf_config_count(&pattern, model->config, "sliding_window_pattern", err);
+        every = pattern ? pattern : every;
+    }
+    if (rc == FSDP_OK && json_is_array(types) && json_array_size(types) != model->nlayers)
+        rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': layer_types has %zu entries for %llu layers",
+                          model->config->path, json_array_size(types),
+                          (unsigned long long)model->nlayers);
+    for (size_t i = 0; rc == FSDP_OK && i < model->nlayers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        slides[i] = type ? !strcmp(type, "sliding_attention") : (i + 1) % every != 0;
+    }
+    if (rc == FSDP_OK && window) {
+        gguf_key_u32(model->keys, "%.attention.sliding_window", window);
+        gguf_key_bools(model->keys, "%.attention.sliding_window_pattern", slides,
+                       (size_t)model->nlayers);
+    }
+    fsdp_free(slides);
+    return rc;
+}
+
+/* ---- traits of families ---------------------------------------------------------------------- */
+
+/* llama.cpp divides scores by the root of head_dim, in the 27B models of another number. */
+int gguf_keys_gemma(struct gguf_model *model, struct fsdp_err *err)
+{
+    const uint64_t layers_27b = !strcmp(model->family->arch, "gemma2") ? 46 : 62;
+    const double expected =
+        (double)(model->nlayers == layers_27b ? model->dim / model->nheads : model->head_dim);
+    double scalar;
+    FSDP_TRY(gguf_config_number(&scalar, model->config, "query_pre_attn_scalar", 256, err));
+    if (scalar != expected)
+        return gguf_refuse(model->config, "query_pre_attn_scalar", err,
+                           "is %g: GGUF has no key for it, and llama.cpp takes %g", scalar,
+                           expected);
+    return FSDP_OK;
+}
+
+int gguf_keys_softcaps(struct gguf_model *model, struct fsdp_err *err)
+{
+    const bool both = !strcmp(model->family->arch, "gemma2");
+    double attn, final;
+    FSDP_TRY(gguf_config_number(&attn, model->config, "attn_logit_softcapping", 0, err));
+    FSDP_TRY(gguf_config_number(&final, model->config, "final_logit_softcapping", 0, err));
+    if (both && !(attn > 0 && final > 0))
+        return gguf_refuse(model->config, "attn_logit_softcapping", err,
+                           "or final_logit_softcapping is none: llama.cpp's '%s' has both",
+                           model->family->arch);
+    if (!both && attn > 0)
+        return gguf_refuse(model->config, "attn_logit_softcapping", err,
+                           "cannot be carried by GGUF's architecture '%s'", model->family->arch);
+    if (attn > 0)
+        gguf_key_f32(model->keys, "%.attn_logit_softcapping", attn);
+    if (final > 0)
+        gguf_key_f32(model->keys, "%.final_logit_softcapping", final);
+    return FSDP_OK;
+}
+
+/* Each fourth layer has no rotary positions, by llama.cpp's own count. */
+int gguf_keys_smollm3(struct gguf_model *model, struct fsdp_err *err)
+{
+    const json_t *list = json_object_get(model->config->root, "no_rope_layers");
+    uint64_t every;
+    FSDP_TRY(gguf_config_count(&every, model->config, "no_rope_layer_interval", err));
+    bool fits = json_is_array(list) || !every || every == 4;
+    for (size_t i = 0; fits && i < json_array_size(list); i++)
+        fits = (json_integer_value(json_array_get(list, i)) == 0) == ((i + 1) % 4 == 0);
+    return fits ? FSDP_OK
+                : gguf_refuse(model->config, "no_rope_layers", err,
+                              "leaves out other layers than each fourth, which GGUF cannot carry");
+}
+
+int gguf_keys_phi3(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t original;
+    const json_t *root = model->config->root;
+    const json_t *rope = json_object_get(root, "rope_parameters");
+    rope = json_is_object(rope) ? rope : json_object_get(root, "rope_scaling");
+    FSDP_TRY(gguf_config_count(&original, model->config, "original_max_position_embeddings", err));
+    /* Scaled positions have written it. */
+    if (!json_is_array(json_object_get(rope, "long_factor")))
+        gguf_key_u32(model->keys, "%.rope.scaling.original_context_length",
+                     original ? original : model->max_seq_len);
+    return FSDP_OK;
+}
+
+int gguf_keys_granite(struct gguf_model *model, struct fsdp_err *err)
+{
+    static const struct {
+        const char *key, *name;
+    } scales[] = {{"%.attention.scale", "attention_multiplier"},
+                  {"%.embedding_scale", "embedding_multiplier"},
+                  {"%.residual_scale", "residual_multiplier"},
+                  {"%.logit_scale", "logits_scaling"}};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        double value;
+        FSDP_TRY(gguf_config_number(&value, model->config, scales[i].name, 1, err));
+        gguf_key_f32(model->keys, scales[i].key, value);
+    }
+    return FSDP_OK;
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+int gguf_keys_experts(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t used, ffn;
+    FSDP_TRY(gguf_config_need(&used, model->config, "num_experts_per_tok", err));
+    FSDP_TRY(gguf_config_count(&ffn, model->config, "moe_intermediate_size", err));
+    gguf_key_u32(model->keys, "%.expert_count", model->nexperts);
+    gguf_key_u32(model->keys, "%.expert_used_count", used);
+    if (ffn)
+        gguf_key_u32(model->keys, "%.expert_feed_forward_length", ffn);
+    return FSDP_OK;
+}
+
+/* The weights of a token's experts sum to 1 there. */
+int gguf_keys_routing(struct gguf_model *model, struct fsdp_err *err)
+{
+    const json_t *dense = json_object_get(model->config->root, "mlp_only_layers");
+    uint64_t step;
+    FSDP_TRY(gguf_config_count(&step, model->config, "decoder_sparse_step", err));
+    if (!gguf_config_flag(model->config, "norm_topk_prob", false))
+        return gguf_refuse(model->config, "norm_topk_prob", err,
+                           "is false: llama.cpp's '%s' makes the weights of experts sum to 1",
+                           model->family->arch);
+    if (json_array_size(dense) || step > 1)
+        return gguf_refuse(model->config, "mlp_only_layers", err,
+                           "or decoder_sparse_step gives some layers no experts, which GGUF's "
+                           "architecture '%s' cannot carry",
+                           model->family->arch);
+    return FSDP_OK;
+}
+
+int gguf_keys_olmoe(struct gguf_model *model, struct fsdp_err *err)
+{
+    if (gguf_config_flag(model->config, "norm_topk_prob", false))
+        return gguf_refuse(
+            model->config, "norm_topk_prob", err,
+            "is true: llama.cpp's 'olmoe' leaves the weights of experts as they are");
+    if (model->nkv_heads != model->nheads)
+        return gguf_refuse(model->config, "num_key_value_heads", err,
+                           "is less than num_attention_heads, which GGUF's architecture 'olmoe' "
+                           "cannot carry");
+    return FSDP_OK;
+}
+
+int gguf_keys_gpt_oss(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    double limit;
+    FSDP_TRY(gguf_config_need(&ffn, model->config, "intermediate_size", err));
+    FSDP_TRY(gguf_config_number(&limit, model->config, "swiglu_limit", 7, err));
+    if (limit != 7)
+        return gguf_refuse(model->config, "swiglu_limit", err,
+                           "is %g: GGUF has no key for it, and llama.cpp takes 7", limit);
+    gguf_key_u32(model->keys, "%.expert_feed_forward_length", ffn);
+    return FSDP_OK;
+}
