@@ -137,7 +137,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-tutorials check-tutorials-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 site check-site demo demo-text bench \
 	install uninstall format lint clean
 
@@ -224,6 +224,17 @@ check-interop-run: all tests
 ## check-families   every model family, and adapters on all of them, compared with transformers and PEFT
 check-families:
 	@ADAPTERS=all DCP_FAMILIES=all $(MAKE) check-interop T='tests/interop/families.sh tests/interop/adapters.sh'
+
+## check-gguf       GGUF files loaded by llama.cpp, which is built once from PyPI's source package of
+##                  llama-cpp-python into build/llama.cpp (LLAMA_CPP names a folder that has it)
+check-gguf:
+	@$(DEPS) interop
+	@$(DEPS) gguf
+	@$(MAKE) $(JOBS) check-gguf-run
+
+check-gguf-run: all tests
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch scripts/with_llama.sh \
+		tests/run -j 1 $(RUNFLAGS) $(or $(T),tests/gguf)
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests

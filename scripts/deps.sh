@@ -80,6 +80,8 @@ interop  | cmd bible                     | bible-kjv       | -                 |
 interop  | cmd python3                   | python3         | python3           | runs PyTorch, which the results are compared with
 interop  | py ensurepip                  | python3-venv    | python3           | a place of its own for PyTorch
 interop  | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching PyTorch from PyPI
+gguf     | cmd cmake                   | cmake           | cmake             | builds llama.cpp, which loads GGUF files
+gguf     | cmd g++                     | g++             | gcc-c++           | the same
 bench    | file /usr/bin/time            | time            | time              | peak memory of a benchmark
 bench    | cmd bible                     | bible-kjv       | -                 | prose that tokenizers are timed on
 fuzz     | cmd clang                     | clang           | clang             | libFuzzer, for the fuzz targets
@@ -163,7 +165,7 @@ show_list() {
 END
     show_level check 'make check'
     show_level demo 'make demo'
-    for level in slurm s3 nfs interop watch site aarch64 packages; do
+    for level in slurm s3 nfs interop gguf watch site aarch64 packages; do
         show_level $level "make check-$level"
     done
     show_level bench 'make bench'

@@ -4,10 +4,20 @@ that package. LLAMA_CPP_LIB_PATH names the folder of its library."""
 import ctypes
 import os
 import sys
+import types
 
-sys.path[:0] = os.environ["LLAMA_PYTHONPATH"].split(":")
+import numpy as np
+
+# The packages' own __init__ would need more packages: their modules are taken one by one.
+for folder in os.environ["LLAMA_PYTHONPATH"].split(":"):
+    for package in ("llama_cpp", "gguf"):
+        if os.path.isdir(os.path.join(folder, package)):
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = [os.path.join(folder, package)]
 import llama_cpp.llama_cpp as llama  # noqa: E402
-import numpy as np  # noqa: E402
+from gguf.constants import GGMLQuantizationType  # noqa: E402
+from gguf.gguf_reader import GGUFReader  # noqa: E402
+from gguf.quants import dequantize, quantize as gguf_quantize  # noqa: E402,F401
 
 messages = []
 
@@ -69,6 +79,19 @@ class Model:
 
     def close(self):
         llama.llama_model_free(self.model)
+
+
+def read_tensors(path):
+    """name: (type's name, raw bytes, shape with rows first, values as f32)."""
+    out = {}
+    for t in GGUFReader(path).tensors:
+        values = dequantize(t.data, t.tensor_type).astype(np.float32)
+        out[t.name] = (GGMLQuantizationType(t.tensor_type).name, t.data.tobytes(), [int(d) for d in t.shape[::-1]], values)
+    return out
+
+
+def read_keys(path):
+    return {name: field.contents() for name, field in GGUFReader(path).fields.items() if not name.startswith("GGUF.")}
 
 
 def quantize(source, target, file_type):

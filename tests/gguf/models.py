@@ -18,7 +18,7 @@ import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-VOCAB = 320
+VOCAB = 400
 IDS = [0, 1, 66, 17, 42, 42, 9, 5, 30, 3, 61, 7, 8, 2, 300, 77, 259, 11, 4, 90]
 TEXTS = ["Hello, world! It's 12345 o'clock; we'LL see.", "  two  spaces\n\n\nand\ttabs \r\n", "naïve café Ünïcode",
          "Привет, мир", "你好世界 123", "emoji 😀👍🏽 mix", "x=1.5e-10;  // end", "don't I'd they've", "\n \n  a", "HTTPServer2Go"]
@@ -48,11 +48,12 @@ MODELS = {
     "olmo3": ("olmo3", dict(COMMON, **TYPES), 1e-5, "dbrx"),
     "olmoe": ("olmoe", dict(EXPERTS, num_experts=6, num_key_value_heads=4, norm_topk_prob=False), 1e-5, "gpt2"),
     "phi3": ("phi3", dict(COMMON, sliding_window=None), 1e-5, "spm"),
-    "phi3-long": ("phi3", dict(COMMON, sliding_window=None, original_max_position_embeddings=64,
-                               max_position_embeddings=256, rope_parameters=dict(
-        rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=64,
+    # llama.cpp takes the short factors as long as its context, of 256 tokens at least, is not above the original one.
+    "phi3-long": ("phi3", dict(COMMON, sliding_window=None, original_max_position_embeddings=256,
+                               max_position_embeddings=1024, rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=256,
         short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[1.5 + i for i in range(8)])), 1e-5, "spm"),
-    "gemma": ("gemma", dict(COMMON, head_dim=20), 1e-3, "spm-nospace"),
+    "gemma": ("gemma", dict(COMMON, head_dim=20, initializer_range=0.1), 1e-3, "spm-nospace"),
     "gemma2": ("gemma2", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, final_logit_softcapping=5.0,
                               attn_logit_softcapping=3.0, **TYPES), 1e-3, "spm-nospace"),
     "gemma3_text": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, **TYPES), 1e-3, "spm-nospace"),
@@ -115,9 +116,9 @@ def make_spm(kind, folder):
     import sentencepiece
     spaces = kind == "spm"
     with open(os.path.join(folder, "tokenizer.txt"), "w") as f:
-        f.write("\n".join(TEXTS * 3))
+        f.write("\n".join([t for t in TEXTS if t.isascii()] * 3))
     sentencepiece.SentencePieceTrainer.train(
-        input=os.path.join(folder, "tokenizer.txt"), model_prefix=os.path.join(folder, "tokenizer"), vocab_size=310,
+        input=os.path.join(folder, "tokenizer.txt"), model_prefix=os.path.join(folder, "tokenizer"), vocab_size=380,
         model_type="bpe", byte_fallback=True, add_dummy_prefix=spaces, normalization_rule_name="identity",
         remove_extra_whitespaces=False, character_coverage=0.98, hard_vocab_limit=False, minloglevel=2)
     os.remove(os.path.join(folder, "tokenizer.txt"))

@@ -162,13 +162,6 @@ static void put_header(struct ckpt_text *to, struct ckpt_gguf *out, const struct
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* The name that a person knows the model by: that of its folder. */
-static const char *model_name(const struct ckpt *ckpt)
-{
-    const char *base = ckpt_path_base(ckpt->folder ? ckpt->folder : ckpt->path);
-    return *base ? base : "model";
-}
-
 static int add_keys(struct ckpt_gguf *out, struct gguf_model *model,
                     const struct ckpt_gguf_args *args, struct fsdp_err *err)
 {
@@ -178,7 +171,6 @@ static int add_keys(struct ckpt_gguf *out, struct gguf_model *model,
     FSDP_TRY(choose_types(out, model, args, &type, err));
     gguf_key_text(keys, "general.architecture", model->family->arch);
     gguf_key_text(keys, "general.type", "model");
-    gguf_key_text(keys, "general.name", model_name(args->ckpt));
     for (int i = 0; model->family->keys[i]; i++)
         FSDP_TRY(model->family->keys[i](model, err));
     gguf_key_u32(keys, "general.file_type", type->id);

@@ -224,6 +224,22 @@ static void put_specials(struct gguf_keys *keys, const struct gguf_vocab *vocab,
     gguf_key_bool(keys, "tokenizer.ggml.add_eos_token", vocab->adds_eos);
 }
 
+/* ---- the name -------------------------------------------------------------------------------- */
+
+/* That of the model's folder. llama.cpp takes a model with "phi-3" in its name for Microsoft's, and
+ * does not load it without their tokens. */
+static void put_name(struct gguf_keys *keys, const struct ckpt *ckpt, const struct gguf_vocab *vocab)
+{
+    static const char *const tokens[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
+    const char *base = ckpt_path_base(ckpt->folder ? ckpt->folder : ckpt->path);
+    bool fits = *base != 0;
+    if (strcasestr(base, "phi-3") || strcasestr(base, "phi3"))
+        for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
+            fits &= gguf_vocab_find(vocab, tokens[i]) >= 0;
+    if (fits)
+        gguf_key_text(keys, "general.name", base);
+}
+
 /* ---- the chat template ----------------------------------------------------------------------- */
 
 /* One template, or several with names, of which "default" is the one without. */
@@ -278,6 +294,7 @@ int gguf_keys_tokenizer(struct gguf_keys *keys, const struct ckpt *ckpt,
     if (rc == FSDP_OK)
         rc = read_vocab(&vocab, ckpt, tokenizer, err);
     if (rc == FSDP_OK) {
+        put_name(keys, ckpt, &vocab);
         put_tokens(keys, &vocab);
         put_specials(keys, &vocab, tokenizer, config->root);
         rc = put_chat_template(keys, ckpt, tokenizer, err);
