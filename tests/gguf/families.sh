@@ -20,13 +20,6 @@ for family in $families; do
     ok $? "$family: ckpt-merge writes it"
 done
 python check $families >checked 2>log || cat log
-# Its TAP lines are counted with the others.
-while IFS= read -r line; do
-    case $line in
-    'ok - '*) ok 0 "${line#ok - }" ;;
-    'not ok - '*) ok 1 "${line#not ok - }" ;;
-    *) echo "$line" ;;
-    esac
-done <checked
+ok_lines checked
 echo "1..$n"
 exit $bad

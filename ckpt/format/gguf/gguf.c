@@ -167,12 +167,12 @@ static int add_keys(struct ckpt_gguf *out, struct gguf_model *model,
 {
     const struct ckpt_gguf_file_type *type;
     struct gguf_keys *keys = model->keys;
-    FSDP_TRY(gguf_tensors_list(out, model, args, err));
-    FSDP_TRY(choose_types(out, model, args, &type, err));
     gguf_key_text(keys, "general.architecture", model->family->arch);
     gguf_key_text(keys, "general.type", "model");
     for (int i = 0; model->family->keys[i]; i++)
         FSDP_TRY(model->family->keys[i](model, err));
+    FSDP_TRY(gguf_tensors_list(out, model, args, err));
+    FSDP_TRY(choose_types(out, model, args, &type, err));
     gguf_key_u32(keys, "general.file_type", type->id);
     gguf_key_u32(keys, "general.quantization_version", QUANTIZATION_VERSION);
     return gguf_keys_tokenizer(keys, args->ckpt, model->config, out->tensors[0].dims[0], err);

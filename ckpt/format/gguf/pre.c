@@ -52,10 +52,10 @@ static const char *split_pattern(const json_t *object)
     return json_string_value(json_object_get(json_object_get(object, "pattern"), "Regex"));
 }
 
-const char *gguf_pre_of(const json_t *pre, bool ignores_merges)
+const char *gguf_pre_of(const json_t *pre, const struct gguf_bpe_traits *bpe)
 {
     const json_t *list = json_object_get(pre, "pretokenizers");
-    if (is_byte_level(pre, true))
+    if (is_byte_level(pre, true) || (!bpe->has_merges && is_byte_level(pre, false)))
         return "gpt-2";
     if (!has_type(pre, "Sequence") || json_array_size(list) != 2)
         return NULL;
@@ -66,7 +66,7 @@ const char *gguf_pre_of(const json_t *pre, bool ignores_merges)
     const char *pattern = split_pattern(first);
     for (size_t i = 0; pattern && i < sizeof splits / sizeof splits[0]; i++)
         if (!strcmp(pattern, splits[i].pattern) && is_byte_level(last, false))
-            return splits[i].pre_splitting && !ignores_merges ? splits[i].pre_splitting
-                                                              : splits[i].pre;
+            return splits[i].pre_splitting && !bpe->ignores_merges ? splits[i].pre_splitting
+                                                                   : splits[i].pre;
     return NULL;
 }

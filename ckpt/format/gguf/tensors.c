@@ -311,6 +311,8 @@ static int take_head(struct lister *l, const struct gguf_name *row)
     char name[64];
     snprintf(name, sizeof name, "%s.weight", row->from);
     struct by_name *found = find(l, name);
+    if (!found) /* the name of all others, which some programs give this one, too */
+        found = find(l, "lm_head.weight");
     const bool tied = l->model->tied || (!found && has_alias(l, name));
     if (found)
         found->used = true;

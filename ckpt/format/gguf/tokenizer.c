@@ -228,7 +228,8 @@ static void put_specials(struct gguf_keys *keys, const struct gguf_vocab *vocab,
 
 /* That of the model's folder. llama.cpp takes a model with "phi-3" in its name for Microsoft's, and
  * does not load it without their tokens. */
-static void put_name(struct gguf_keys *keys, const struct ckpt *ckpt, const struct gguf_vocab *vocab)
+static void put_name(struct gguf_keys *keys, const struct ckpt *ckpt,
+                     const struct gguf_vocab *vocab)
 {
     static const char *const tokens[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
     const char *base = ckpt_path_base(ckpt->folder ? ckpt->folder : ckpt->path);

@@ -46,9 +46,12 @@ int64_t gguf_vocab_find(const struct gguf_vocab *vocab, const char *text);
  * pre-tokenizer that is not known, or another part that GGUF cannot carry. */
 int gguf_vocab_read_json(bool *is, struct gguf_vocab *vocab, const char *data, size_t nbytes,
                          struct fsdp_err *err);
-/* pre.c: the name that llama.cpp has for a pre-tokenizer; NULL: none. ignores_merges: of the
- * model: a word that is a token is not split. */
-const char *gguf_pre_of(const json_t *pre_tokenizer, bool ignores_merges);
+/* pre.c: the name that llama.cpp has for a pre-tokenizer; NULL: none. */
+struct gguf_bpe_traits {
+    bool has_merges;     /* without, how words are split does not matter */
+    bool ignores_merges; /* a word that is a token is not split */
+};
+const char *gguf_pre_of(const json_t *pre_tokenizer, const struct gguf_bpe_traits *bpe);
 /* tokenizer_spm.c: a SentencePiece model of type BPE */
 int gguf_vocab_read_spm(struct gguf_vocab *vocab, const char *data, size_t nbytes,
                         struct fsdp_err *err);

@@ -114,8 +114,10 @@ static int check_pre(struct gguf_vocab *vocab, const struct parts *parts, struct
 {
     json_t *pre = tree_of(&parts->pre), *normalizer = tree_of(&parts->normalizer);
     const char *type = json_string_value(json_object_get(normalizer, "type"));
+    const struct gguf_bpe_traits bpe = {.has_merges = vocab->nmerges != 0,
+                                        .ignores_merges = parts->ignores_merges};
     int rc = FSDP_OK;
-    vocab->pre = gguf_pre_of(pre, parts->ignores_merges);
+    vocab->pre = gguf_pre_of(pre, &bpe);
     if (!vocab->pre)
         rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
                           "'%s': llama.cpp has no name for its pre_tokenizer %.*s, and GGUF holds "
