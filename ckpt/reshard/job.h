@@ -191,7 +191,7 @@ struct ckpt_job_dst {
     size_t scratch_nbytes;
     void *spare; /* (or NULL) for parts that take columns, or leave rows out: as many times dst's
                     bytes as the part has stored rows (or columns) for one */
-    const struct ckpt_adapters *adapters; /* (or NULL) added to what was read and summed */
+    struct ckpt_adapters *adapters; /* (or NULL) added to what was read and summed */
     uint64_t *sum;    /* (or NULL) gets what was read added, as parts of its fingerprint */
     uint32_t *crc32c; /* (or NULL, and without sum) continues over it */
 };

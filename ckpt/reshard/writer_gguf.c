@@ -112,6 +112,20 @@ static int list_inputs(struct ckpt_gguf *gguf, const struct ckpt_job *job, struc
     return rc;
 }
 
+static const char *stored_name(const struct ckpt_job *job, int input)
+{
+    const struct ckpt_job_part *part = &job->parts[job->tensors[input].first_part];
+    return job->ckpt->m.layout.tensors[part->tensor].tensor.name;
+}
+
+static int check_tied(const struct ckpt_job *job, const struct ckpt_gguf *gguf,
+                      struct fsdp_err *err)
+{
+    return gguf->tied_head < 0 ? FSDP_OK
+                               : ckpt_check_equal(job->ckpt, stored_name(job, gguf->embedding),
+                                                  stored_name(job, gguf->tied_head), err);
+}
+
 static int plan_gguf(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_gguf_file_type *type;
@@ -124,6 +138,7 @@ static int plan_gguf(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_ENOMEM;
     job->plan = gguf;
     FSDP_TRY(list_inputs(gguf, job, err));
+    FSDP_TRY(check_tied(job, gguf, err));
     job->plan_hash = fsdp_hash(FSDP_HASH_SEED, gguf->header, gguf->header_nbytes);
     const struct inputs in = {job->tensors, job->parts, job->ntensors};
     job->tensors = NULL;

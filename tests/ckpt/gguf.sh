@@ -47,6 +47,28 @@ ok $? "from three ranks' shards"
 "$BIN/ckpt-reshard" tiny -o dcp/tiny --world 2 --format dcp >log 2>err && merge dcp/tiny -o dcp.gguf --type f16 &&
     cmp dcp.gguf tiny.f16.gguf >>log
 ok $? "from torch's files"
+# Averages, and an adapter's change, get the same places.
+make_input
+cp "$TOP/examples/llama-tiny/tokenizer.json" model
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 3, global_batch_size: 4, seed: 2}
+optim: {lr: 3.0e-3, schedule: constant, ema_decay: 0.9}
+checkpoint: {path: saved, interval: 3, fsync: false}
+log: {metrics: ''}
+END
+run -n 2 run.yaml && mkdir -p same && "$BIN/ckpt-merge" saved -o same/step-00000003 --ema >log 2>err &&
+    merge saved -o ema.gguf --ema --type f32 && merge same/step-00000003 -o same.gguf && cmp ema.gguf same.gguf >>log &&
+    merge saved -o last.gguf && ! cmp -s ema.gguf last.gguf
+ok $? "from a run: the averages of its weights"
+sed -i 's/^model:.*/model: {path: same\/step-00000003}/; s/, ema_decay: 0.9//; s/path: saved/path: lora/' run.yaml
+echo 'lora: {r: 4}' >>run.yaml
+run -n 2 run.yaml && mkdir -p with && "$BIN/ckpt-merge" --adapter lora same/step-00000003 -o with/step-00000003 >log 2>err &&
+    merge --adapter lora same/step-00000003 -o lora.gguf --type q8_0 &&
+    merge with/step-00000003 -o with.gguf --type q8_0 && cmp lora.gguf with.gguf >>log &&
+    merge same/step-00000003 -o without.gguf --type q8_0 && ! cmp -s lora.gguf without.gguf
+ok $? "with an adapter"
 killed=0 whole=0
 for at in 3 7 12 16 19 22 25 28 31 40 60; do
     rm -rf out.gguf out.gguf.tmp.*
@@ -122,6 +144,8 @@ changed act config.json 's/"hidden_act": "silu"/"hidden_act": "gelu"/'
 refused 1 "hidden_act is 'gelu'" 'another activation' act
 changed gemma config.json 's/"model_type": "llama"/"model_type": "gemma2"/; s/"hidden_act": "silu"/"query_pre_attn_scalar": 24/; s/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 refused 1 "query_pre_attn_scalar is 24: GGUF has no key for it, and llama.cpp takes 16" "Gemma's own scale of scores" gemma
+changed tied config.json 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
+refused 1 "lm_head.weight" 'a head that is said to be the embedding, and is not' tied
 cp -r tiny large && sed -i 's/"Ā": 0/"Ā": 4000/' large/tokenizer.json
 refused 1 'is beyond the 256 rows of the embedding' 'a tokenizer of another model' large
 echo "1..$n"

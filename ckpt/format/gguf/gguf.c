@@ -184,7 +184,7 @@ int ckpt_gguf_plan(struct ckpt_gguf *out, const struct ckpt_gguf_args *args, str
     struct gguf_keys keys = {.count = 0};
     struct gguf_model model = {.config = &config, .keys = &keys};
     struct ckpt_text header = {0};
-    *out = (struct ckpt_gguf){0};
+    *out = (struct ckpt_gguf){.embedding = -1, .tied_head = -1};
     FSDP_TRY(gguf_config_open(&config, args->ckpt, err));
     int rc = read_model(&model, err);
     keys.arch = rc == FSDP_OK ? model.family->arch : "";

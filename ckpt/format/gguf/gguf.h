@@ -45,6 +45,9 @@ struct ckpt_gguf {
     int ntensors, nparts;
     struct ckpt_gguf_tensor *tensors;
     struct ckpt_gguf_part *parts;
+    /* The embedding and a head that config.json ties to it, though both are stored: inputs, whose
+     * values the caller compares. -1: there are none. */
+    int embedding, tied_head;
     char *header; /* all before the first tensor's bytes */
     size_t header_nbytes;
     uint64_t nbytes; /* of the file */

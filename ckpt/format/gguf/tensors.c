@@ -316,6 +316,10 @@ static int take_head(struct lister *l, const struct gguf_name *row)
     const bool tied = l->model->tied || (!found && has_alias(l, name));
     if (found)
         found->used = true;
+    if (found && tied) {
+        l->out->embedding = l->out->parts[0].input;
+        l->out->tied_head = found->index;
+    }
     if (!tied && !found)
         return refuse_missing(l, name);
     if (tied && !l->model->family->copies_tied)
