@@ -394,4 +394,4 @@ int train_start_run(struct train_start *s, struct fsdp_err *err)
         rc = train_life_begin(s->life, s->loop->state.step, s->resumed[0] != 0, err);
     return fsdp_oob_agree(s->oob, rc, err);
 }
-    char lowest[80];
+char lowest[80];

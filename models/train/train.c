@@ -113,6 +113,7 @@ static unsigned asks(void *ctx, double step_seconds)
 
 static int run_loop(struct train *t, struct fsdp_err *err)
 {
+    char lowest[80];
     struct train_loop *l = &t->loop;
 
     l->parts = &t->parts;
