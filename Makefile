@@ -137,7 +137,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-tutorials check-tutorials-run check-slurm \
+.PHONY: FORCE bench-ckpt check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-deepspeed check-deepspeed-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 site check-site demo demo-text bench \
 	install uninstall format lint clean
 
@@ -235,6 +235,16 @@ check-gguf:
 check-gguf-run: all tests
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch scripts/with_llama.sh \
 		tests/run -j 1 $(RUNFLAGS) $(or $(T),tests/gguf)
+
+## check-deepspeed  checkpoints that DeepSpeed writes on the CPU, next to its own conversions (fetches it from PyPI
+##                  into build/venv-deepspeed)
+check-deepspeed:
+	@$(DEPS) interop
+	@$(MAKE) $(JOBS) check-deepspeed-run
+
+check-deepspeed-run: all
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
+		tests/run -j 1 $(RUNFLAGS) $(or $(T),tests/deepspeed)
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision
 table: all tests

@@ -52,7 +52,9 @@ static const struct fsdp_cli_program program = {
         "prints the number of elements, the largest difference, absolute and in units in the "
         "last place (ulp), and the index of the first.\n"
         "\nA and B are step-* folders, folders of such folders (the newest is taken), "
-        "torch.distributed.checkpoints, Hugging Face folders, or .safetensors files.",
+        "torch.distributed.checkpoints, folders of DeepSpeed or Hugging Face, .safetensors files, "
+        "or "
+        "files of torch.save.",
     .groups = groups,
     .notes = TOOL_SIZE_HELP,
     .examples = "ckpt-diff run1/step-00000100 run2/step-00000100\n"

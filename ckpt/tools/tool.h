@@ -62,7 +62,9 @@ int tool_take_heads(void *tool, const char *text, struct fsdp_err *err);
 /* What all tools take as CHECKPOINT. */
 #define TOOL_CHECKPOINT_HELP                                                                       \
     "CHECKPOINT is a step-* folder, a folder of such folders (the newest is taken), a "            \
-    "torch.distributed.checkpoint, a Hugging Face folder, or a .safetensors file."
+    "torch.distributed.checkpoint, a folder of DeepSpeed or Hugging Face, a .safetensors file, "   \
+    "or "                                                                                          \
+    "a file of torch.save."
 /* What the tools that write promise. */
 #define TOOL_RESUME_HELP                                                                           \
     "The output appears only when it is complete. If a run is stopped or killed, the same "        \

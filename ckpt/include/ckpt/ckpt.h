@@ -268,7 +268,8 @@ struct ckpt_file_info {
 struct ckpt;
 
 /* Opens a native checkpoint folder (or a root of several: its newest), a folder that torch's
- * distributed checkpoint wrote, a Hugging Face folder, or a .safetensors file; reads the manifest
+ * distributed checkpoint or DeepSpeed wrote, a Hugging Face folder, a .safetensors file, or a file
+ * of torch.save; reads the manifest
  * and all headers, and proves that the stored boxes tile every tensor. Errors name file and tensor:
  * missing, truncated, stray, overlapping. Local, blocks.
  */
