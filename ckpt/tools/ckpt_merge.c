@@ -74,8 +74,7 @@ static const struct fsdp_cli_program program = {
     .notes = TOOL_SIZE_HELP,
     .examples = "ckpt-merge checkpoints -o merged\n"
                 "ckpt-merge checkpoints/step-00001000 -o model.safetensors --dtype bfloat16\n"
-                "ckpt-merge --adapter checkpoints Llama-3.1-8B -o merged\n"
-                "ckpt-merge Llama-3.1-8B -o llama.gguf --type q4_k_m",
+                "ckpt-merge --adapter checkpoints Llama-3.1-8B -o llama.gguf --type q4_k_m",
     .exits = tool_exits,
     .least = 1,
     .most = 1,

@@ -98,6 +98,13 @@ static const struct gguf_name granite_experts[] = {
     {".block_sparse_moe.output_linear", "ffn_down_exps", 0},
     {NULL, NULL, 0},
 };
+/* An expert that all tokens pass through. */
+static const struct gguf_name granite_shared[] = {
+    {".shared_mlp.input_linear", "ffn_gate_shexp", GGUF_FIRST_HALF},
+    {".shared_mlp.input_linear", "ffn_up_shexp", GGUF_LAST_HALF},
+    {".shared_mlp.output_linear", "ffn_down_shexp", 0},
+    {NULL, NULL, 0},
+};
 static const struct gguf_name gpt_oss_experts[] = {
     {".self_attn.sinks", "attn_sinks.weight", GGUF_BARE},
     {".mlp.router", "ffn_gate_inp", GGUF_BIAS},
@@ -194,6 +201,12 @@ static const struct gguf_family families[] = {
      SWIGLU,
      .inside = {pre_norms, pair_attention, biased_out, granite_experts},
      .keys = {gguf_keys_llama, gguf_keys_vocab, gguf_keys_granite, gguf_keys_experts}},
+    {.type = "granitemoeshared",
+     .arch = "granitemoe",
+     SWIGLU,
+     .inside = {pre_norms, pair_attention, biased_out, granite_experts, granite_shared},
+     .keys = {gguf_keys_llama, gguf_keys_vocab, gguf_keys_granite, gguf_keys_experts,
+              gguf_keys_shared_expert}},
     {.type = "llama",
      .arch = "llama",
      SWIGLU,

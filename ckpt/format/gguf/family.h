@@ -36,7 +36,7 @@ enum {
     GGUF_TRANSPOSED = 32,  /* stored as (in, out) */
     GGUF_EXPERTS = 64,     /* `from` has %d for the expert; all become one tensor */
     GGUF_HEADS = 128,      /* of each head the rows of q, k and v: all of q come first */
-    GGUF_FIRST_HALF = 256, /* of (experts, rows, columns): the first half of the rows */
+    GGUF_FIRST_HALF = 256, /* of (experts, rows, columns) or (rows, columns): of the rows */
     GGUF_LAST_HALF = 512,
     GGUF_EVEN =
         1024, /* of (experts, in, out) or (experts, out): even elements of out, transposed */
@@ -84,6 +84,7 @@ int gguf_keys_smollm3(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_phi3(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_granite(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_experts(struct gguf_model *model, struct fsdp_err *err);
+int gguf_keys_shared_expert(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_routing(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_gpt_oss(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_olmoe(struct gguf_model *model, struct fsdp_err *err);

@@ -31,7 +31,7 @@ static void put_f32(struct ckpt_text *to, float value)
     gguf_put_u32(to, bits);
 }
 
-static void begin(struct gguf_keys *keys, const char *key, uint32_t type)
+static void begin_key(struct gguf_keys *keys, const char *key, uint32_t type)
 {
     const char *rest = *key == '%' ? key + 1 : key;
     const size_t arch = rest > key ? strlen(keys->arch) : 0;
@@ -44,32 +44,32 @@ static void begin(struct gguf_keys *keys, const char *key, uint32_t type)
 
 static void begin_array(struct gguf_keys *keys, const char *key, uint32_t type, size_t count)
 {
-    begin(keys, key, ARRAY);
+    begin_key(keys, key, ARRAY);
     gguf_put_u32(&keys->bytes, type);
     gguf_put_u64(&keys->bytes, count);
 }
 
 void gguf_key_u32(struct gguf_keys *keys, const char *key, uint64_t value)
 {
-    begin(keys, key, U32);
+    begin_key(keys, key, U32);
     gguf_put_u32(&keys->bytes, (uint32_t)value);
 }
 
 void gguf_key_f32(struct gguf_keys *keys, const char *key, double value)
 {
-    begin(keys, key, F32);
+    begin_key(keys, key, F32);
     put_f32(&keys->bytes, (float)value);
 }
 
 void gguf_key_bool(struct gguf_keys *keys, const char *key, bool value)
 {
-    begin(keys, key, BOOL);
+    begin_key(keys, key, BOOL);
     ckpt_text_add(&keys->bytes, value ? "\1" : "\0", 1);
 }
 
 void gguf_key_text(struct gguf_keys *keys, const char *key, const char *value)
 {
-    begin(keys, key, TEXT);
+    begin_key(keys, key, TEXT);
     gguf_put_text(&keys->bytes, value, strlen(value));
 }
 

@@ -252,6 +252,14 @@ int gguf_keys_experts(struct gguf_model *model, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+int gguf_keys_shared_expert(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    FSDP_TRY(gguf_config_need(&ffn, model->config, "shared_intermediate_size", err));
+    gguf_key_u32(model->keys, "%.expert_shared_feed_forward_length", ffn);
+    return FSDP_OK;
+}
+
 /* The weights of a token's experts sum to 1 there. */
 int gguf_keys_routing(struct gguf_model *model, struct fsdp_err *err)
 {

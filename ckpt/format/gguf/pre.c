@@ -55,6 +55,8 @@ static const char *split_pattern(const json_t *object)
 const char *gguf_pre_of(const json_t *pre, const struct gguf_bpe_traits *bpe)
 {
     const json_t *list = json_object_get(pre, "pretokenizers");
+    if (has_type(pre, "Sequence") && json_array_size(list) == 1)
+        return gguf_pre_of(json_array_get(list, 0), bpe);
     if (is_byte_level(pre, true) || (!bpe->has_merges && is_byte_level(pre, false)))
         return "gpt-2";
     if (!has_type(pre, "Sequence") || json_array_size(list) != 2)

@@ -129,19 +129,20 @@ static int take_transposed(struct lister *l, struct ckpt_gguf_tensor *t, int inp
     return add_part(l, t, &part);
 }
 
-/* Half of the rows of each expert. */
+/* Half of the rows, or of those of each expert. */
 static int take_half(struct lister *l, struct ckpt_gguf_tensor *t, int input, bool last)
 {
     const struct fsdp_tensor *from = &l->args->inputs[input];
-    if (from->ndim != 3 || from->shape[1] % 2)
-        return refuse_shape(l, from, "(experts, rows of gate and up, columns)");
-    const uint64_t nrows = from->shape[1] / 2;
-    t->dims[1] = nrows;
-    for (uint64_t e = 0; e < from->shape[0]; e++) {
+    const bool slabs = from->ndim == 3;
+    if (from->ndim < 2 || from->shape[slabs] % 2)
+        return refuse_shape(l, from, "of rows of gate and up");
+    const uint64_t nrows = from->shape[slabs] / 2;
+    t->dims[slabs] = nrows;
+    for (uint64_t e = 0; e < (slabs ? from->shape[0] : 1); e++) {
         const struct ckpt_gguf_part part = {.input = input,
                                             .src_row = last ? nrows : 0,
                                             .nrows = nrows,
-                                            .in_slab = true,
+                                            .in_slab = slabs,
                                             .slab = e};
         FSDP_TRY(add_part(l, t, &part));
     }
