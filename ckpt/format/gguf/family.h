@@ -90,9 +90,6 @@ int gguf_keys_gpt_oss(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_olmoe(struct gguf_model *model, struct fsdp_err *err);
 /* keys_rope.c: called by the above */
 int gguf_keys_rope(struct gguf_model *model, struct fsdp_err *err);
-/* A tensor that follows from the configuration: room for its values, which the model owns. */
-float *gguf_constant_add(struct gguf_model *model, const char *name, size_t nvalues,
-                         struct fsdp_err *err);
 
 /* tokenizer.c: its keys, of nvocab tokens: the rows of the embedding */
 int gguf_keys_tokenizer(struct gguf_keys *keys, const struct ckpt *ckpt,

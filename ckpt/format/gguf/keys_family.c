@@ -5,16 +5,6 @@
 
 #include "family.h"
 
-float *gguf_constant_add(struct gguf_model *model, const char *name, size_t nvalues,
-                         struct fsdp_err *err)
-{
-    struct gguf_constant *constant = &model->constants[model->nconstants];
-    *constant = (struct gguf_constant){name, NULL, nvalues};
-    constant->values = fsdp_alloc(nvalues, sizeof *constant->values, "factors", err);
-    model->nconstants += constant->values != NULL;
-    return constant->values;
-}
-
 static int need_eps(const struct gguf_model *model, const char *key, const char *name,
                     struct fsdp_err *err)
 {

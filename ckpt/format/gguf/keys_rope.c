@@ -70,6 +70,17 @@ static uint64_t rope_dim(const struct gguf_model *model, const json_t *object)
     return part > 0 ? (uint64_t)((double)model->head_dim * part) : model->head_dim;
 }
 
+/* Room for the values of a tensor that follows from the configuration; the model owns it. */
+static float *add_constant(struct gguf_model *model, const char *name, size_t nvalues,
+                           struct fsdp_err *err)
+{
+    struct gguf_constant *constant = &model->constants[model->nconstants];
+    *constant = (struct gguf_constant){name, NULL, nvalues};
+    constant->values = fsdp_alloc(nvalues, sizeof *constant->values, "factors", err);
+    model->nconstants += constant->values != NULL;
+    return constant->values;
+}
+
 /* ---- kinds of scaling ------------------------------------------------------------------------ */
 
 static int linear_keys(struct gguf_model *model, const struct rope *rope, struct fsdp_err *err)
@@ -116,7 +127,7 @@ static int llama3_factors(struct gguf_model *model, const struct rope *rope, dou
     FSDP_TRY(need_number(&high, model, rope, "high_freq_factor", err));
     FSDP_TRY(need_number(&original, model, rope, "original_max_position_embeddings", err));
     const size_t half = (size_t)model->head_dim / 2;
-    float *values = gguf_constant_add(model, "rope_freqs.weight", half, err);
+    float *values = add_constant(model, "rope_freqs.weight", half, err);
     if (!values)
         return FSDP_ENOMEM;
     for (size_t i = 0; i < half; i++) {
@@ -137,7 +148,7 @@ static int copy_factors(struct gguf_model *model, const struct rope *rope, const
     if (json_array_size(list) != half)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s': %s: %s has %zu numbers instead of %zu",
                             model->config->path, rope->key, key, json_array_size(list), half);
-    float *values = gguf_constant_add(model, name, half, err);
+    float *values = add_constant(model, name, half, err);
     for (size_t i = 0; values && i < half; i++)
         values[i] = (float)json_number_value(json_array_get(list, i));
     return values ? FSDP_OK : FSDP_ENOMEM;

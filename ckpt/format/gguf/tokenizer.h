@@ -31,6 +31,7 @@ struct gguf_vocab {
     size_t nmerges;
     struct ckpt_pool texts;
 };
+/* vocab.c */
 int gguf_vocab_create(struct gguf_vocab *out, size_t ntokens, struct fsdp_err *err);
 void gguf_vocab_destroy(struct gguf_vocab *vocab);
 /* Sets a token; the text is copied. FSDP_EINVAL beyond ntokens. */
