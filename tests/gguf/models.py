@@ -37,6 +37,8 @@ MODELS = {
     "llama-yarn": ("llama", dict(COMMON, rope_parameters=YARN), 1e-5, "llama3"),
     "llama-linear": ("llama", dict(COMMON, rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=1000.0)),
                      1e-5, "digits"),
+    "llama-tekken": ("llama", dict(COMMON), 1e-5, "tekken"),
+    "qwen2-35": ("qwen2", dict(COMMON), 1e-5, "qwen35"),
     "mistral": ("mistral", dict(COMMON, head_dim=20, sliding_window=None), 1e-5, "spm"),
     "mixtral": ("mixtral", dict(EXPERTS, num_local_experts=5, sliding_window=None), 1e-5, "spm"),
     "qwen2": ("qwen2", dict(COMMON), 1e-5, "qwen2"),
