@@ -8,6 +8,7 @@
 #                                 DIR (a temporary folder), against one that keeps it where it computes
 #   scripts/bench.sh comm         bandwidth of the communication backends
 #   scripts/bench.sh llama        a training step of one process, and where it goes
+#   scripts/bench.sh families [F...]  a training step of each model family, or of some, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/results/benchmarks.md)
 #   scripts/bench.sh tokens [R]   text to ids and learning a vocabulary on one core against tokenizers and
 #                                 tiktoken, best of R (5) rounds
@@ -217,10 +218,11 @@ offload) offload "${2:-}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
 slurm) exec scripts/bench_slurm.sh "${@:2}" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
+families) scripts/bench_families.sh "${@:2}" ;;
 torch)
     [ -n "${TORCH_PYTHON:-}" ] || exec scripts/with_python.sh torch "$0" "$@"
     against_pytorch "${2:-3}"
     ;;
 tokens) scripts/bench_tokens.sh "${2:-5}" ;;
-*) sed -n '3,15s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,16s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

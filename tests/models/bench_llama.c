@@ -3,7 +3,7 @@
  * A benchmark, not a test: seconds per training step of one process, and where they go.
  *
  *   bench_llama [name=value ...]     dim layers heads kv_heads ffn vocab batch seq steps recompute
- * threads
+ *                                    threads; config=FILE: the model of a config.json instead
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -14,22 +14,47 @@
 
 /* ---- a table of operators that counts time -------------------------------------------------- */
 
+/* Products of weights come first, then attention, whose products are its own. */
 #define OPERATORS(X)                                                                               \
     X(linear_forward, nn_linear)                                                                   \
     X(linear_backward_input, nn_linear)                                                            \
     X(linear_backward_weight, nn_linear)                                                           \
+    X(affine_forward, nn_affine)                                                                   \
+    X(affine_backward_input, nn_affine)                                                            \
+    X(affine_backward_weight, nn_affine)                                                           \
+    X(grouped_forward, nn_grouped)                                                                 \
+    X(grouped_backward_input, nn_grouped)                                                          \
+    X(grouped_backward_weight, nn_grouped)                                                         \
+    X(attention_forward, nn_attention)                                                             \
+    X(attention_backward, nn_attention)                                                            \
     X(embedding_forward, nn_embedding)                                                             \
     X(embedding_backward, nn_embedding)                                                            \
     X(rmsnorm_forward, nn_rmsnorm)                                                                 \
     X(rmsnorm_backward, nn_rmsnorm_backward)                                                       \
+    X(layernorm_forward, nn_layernorm)                                                             \
+    X(layernorm_backward, nn_layernorm_backward)                                                   \
     X(rope_table, nn_rope_table)                                                                   \
     X(rope, nn_rope)                                                                               \
-    X(attention_forward, nn_attention)                                                             \
-    X(attention_backward, nn_attention)                                                            \
     X(glu_forward, nn_glu)                                                                         \
     X(glu_backward, nn_glu)                                                                        \
+    X(pointwise_forward, nn_pointwise)                                                             \
+    X(pointwise_backward, nn_pointwise)                                                            \
+    X(scale_add, nn_scale_add)                                                                     \
+    X(copy_blocks, nn_copy_blocks)                                                                 \
+    X(logits, nn_logits)                                                                           \
+    X(dropout, nn_dropout)                                                                         \
     X(cross_entropy, nn_cross_entropy)                                                             \
-    X(split_tokens, nn_split_tokens)
+    X(route_forward, nn_route)                                                                     \
+    X(route_backward, nn_route_backward)                                                           \
+    X(expert_order, nn_expert_order)                                                               \
+    X(expert_load, nn_expert_load)                                                                 \
+    X(balance, nn_balance)                                                                         \
+    X(spread_rows, nn_spread_rows)                                                                 \
+    X(collect_rows, nn_collect_rows)                                                               \
+    X(weigh_backward, nn_weigh_backward)                                                           \
+    X(split_tokens, nn_split_tokens)                                                               \
+    X(positions, nn_positions)
+enum { NPRODUCTS = 9, NATTENTION = 2 };
 
 #define INDEX(name, type) AT_##name,
 enum { OPERATORS(INDEX) NOPERATORS };
@@ -57,6 +82,7 @@ static struct nn_ops timed_ops(void)
 
 /* ---- the run -------------------------------------------------------------------------------- */
 
+static const char *given_config; /* NULL: a Llama of these sizes */
 static struct {
     const char *name;
     int value;
@@ -70,6 +96,10 @@ static int parse(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         char *eq = strchr(argv[i], '=');
         int k = 0;
+        if (!strncmp(argv[i], "config=", 7)) {
+            given_config = eq + 1;
+            continue;
+        }
         while (eq && k < NSIZES &&
                (strncmp(argv[i], sizes[k].name, (size_t)(eq - argv[i])) ||
                 sizes[k].name[eq - argv[i]]))
@@ -106,11 +136,12 @@ static double cpu_seconds(void)
            1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
 }
 
-/* All but the products of weights, whose time is the BLAS library's. */
-static double outside_products(double total)
+static double sum_of(int first, int count)
 {
-    return total - seconds[AT_linear_forward] - seconds[AT_linear_backward_input] -
-           seconds[AT_linear_backward_weight];
+    double sum = 0;
+    for (int i = first; i < first + count; i++)
+        sum += seconds[i];
+    return sum;
 }
 
 static void report(const double *step, double run, double update)
@@ -121,15 +152,18 @@ static void report(const double *step, double run, double update)
         best = step[i] < best ? step[i] : best;
     double total = run + update;
     printf("\n%-24s %8.4f s best, %.4f s mean\n", "step", best, total / nsteps);
-    for (int i = 0; i < NOPERATORS; i++) {
-        printf("%-24s %8.4f s %5.1f %%\n", names[i], seconds[i] / nsteps, 100 * seconds[i] / total);
-        rest -= seconds[i];
-    }
+    for (int i = 0; i < NOPERATORS; i++)
+        if (seconds[i] > 0)
+            printf("%-24s %8.4f s %5.1f %%\n", names[i], seconds[i] / nsteps,
+                   100 * seconds[i] / total);
+    rest -= sum_of(0, NOPERATORS);
     printf("%-24s %8.4f s %5.1f %%\n", "engine in the pass", rest / nsteps, 100 * rest / total);
     printf("%-24s %8.4f s %5.1f %%\n", "clip and update", update / nsteps, 100 * update / total);
-    rest = outside_products(total);
+    rest = total - sum_of(0, NPRODUCTS);
     printf("%-24s %8.4f s %5.1f %%\n", "outside matrix products", rest / nsteps,
            100 * rest / total);
+    rest -= sum_of(NPRODUCTS, NATTENTION);
+    printf("%-24s %8.4f s %5.1f %%\n", "and outside attention", rest / nsteps, 100 * rest / total);
 }
 
 static int bench(struct ref_rank *r, struct fsdp_err *err)
@@ -145,7 +179,7 @@ static int bench(struct ref_rank *r, struct fsdp_err *err)
         struct fsdp_step_result result;
         for (size_t i = 0; i < ntokens; i++)
             tokens[i] = (int32_t)(((i + 7919 * (size_t)(step + 2)) * 2654435761u >> 7) %
-                                  (size_t)sizes[VOCAB].value);
+                                  (size_t)r->ops->vocab_size(r->model));
         if (step == 0) {
             memset(seconds, 0, sizeof seconds);
             cpu_s = cpu_seconds();
@@ -190,7 +224,7 @@ int main(int argc, char **argv)
 
     if (parse(argc, argv) || fsdp_oob_self_create(&oob, &err))
         return 2;
-    config = write_config();
+    config = given_config ? given_config : write_config();
     nn_set_threads(sizes[THREADS].value);
     printf("BLAS kernels: %s\n", nn_blas_kernels());
     opts.activation_checkpointing = sizes[RECOMPUTE].value ? FSDP_AC_FULL : FSDP_AC_NONE;
@@ -211,6 +245,7 @@ out:
         fprintf(stderr, "%s\n", err.text);
     ref_rank_close(&r);
     oob->close(oob);
-    unlink(config);
+    if (!given_config)
+        unlink(config);
     return rc != 0;
 }
