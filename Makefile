@@ -328,6 +328,7 @@ bench: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench.sh comm
 	@BIN='$(abspath $(BIN))' scripts/bench.sh save
 	@BIN='$(abspath $(BIN))' scripts/bench.sh tokens
+	@BIN='$(abspath $(BIN))' scripts/bench.sh families
 	@BIN='$(abspath $(BIN))' scripts/bench.sh torch
 
 ## check-gpu        what must hold on a GPU (scripts/check_gpu.sh runs a part of it); needs no network,

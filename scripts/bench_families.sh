@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A training step of each model family on one CPU thread, as rows of a table in Markdown: seconds, and the shares of
-# products of weights, of attention (mostly its own products) and of the rest. Two layers of width 768, 2 x 256 tokens.
+# A training step of each model family on one CPU thread, as rows of a table in Markdown: CPU seconds, and the shares of
+# products of weights, of attention (mostly its own products) and of the rest. Two layers of width 768, 4 x 256 tokens.
 # Run it as scripts/bench.sh families [FAMILY...].
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,6 +16,7 @@ SIZES='"vocab_size": 8192, "hidden_size": 768, "intermediate_size": 2048, "num_h
 HEADS='"head_dim": 64'
 EXPERTS='"num_experts_per_tok": 2, "num_local_experts": 8, "output_router_logits": true'
 LAYERS='"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]'
+MULTIPLIERS='"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22, "attention_multiplier": 0.015625'
 keys() { # family: what config.json has besides model_type
     case $1 in
     gpt2) echo '"vocab_size": 8192, "n_embd": 768, "n_inner": 3072, "n_layer": 2, "n_head": 12, "n_positions": 1024,
@@ -26,8 +27,9 @@ keys() { # family: what config.json has besides model_type
     gemma3) echo "\"text_config\": {$(keys gemma3_text)}" ;;
     ministral | olmo3) echo "$SIZES, $LAYERS" ;;
     mistral) echo "$SIZES, \"sliding_window\": 128" ;;
-    granite*) echo "$SIZES, $EXPERTS, \"shared_intermediate_size\": 1024, \"embedding_multiplier\": 12.0,
- \"logits_scaling\": 8.0, \"residual_multiplier\": 0.22, \"attention_multiplier\": 0.015625" ;;
+    granite) echo "$SIZES, $MULTIPLIERS" ;;
+    granitemoe) echo "$SIZES, $MULTIPLIERS, $EXPERTS" ;;
+    granitemoeshared) echo "$SIZES, $MULTIPLIERS, $EXPERTS, \"shared_intermediate_size\": 1024" ;;
     gpt_oss) echo "$SIZES, $HEADS, $EXPERTS, $LAYERS" ;;
     mixtral) echo "$SIZES, $EXPERTS" ;;
     olmoe) echo "$SIZES, $EXPERTS, \"num_experts\": 8" ;;
@@ -38,11 +40,11 @@ keys() { # family: what config.json has besides model_type
 
 [ $# -gt 0 ] || set -- gemma gemma2 gemma3 gemma3_text gpt2 gpt_neox gpt_oss granite granitemoe granitemoeshared llama \
     ministral ministral3 mistral mixtral olmo2 olmo3 olmoe phi3 qwen2 qwen3 qwen3_moe smollm3
-echo '| family | seconds | products of weights, % | attention, % | the rest, % | largest of the rest |'
+echo '| family | CPU seconds | products of weights, % | attention, % | the rest, % | largest of the rest |'
 echo '| --- | --- | --- | --- | --- | --- |'
 for family; do
     echo "{\"model_type\": \"$family\", $(keys "$family")}" >"$work/config.json"
-    "$BIN/tests/models/bench_llama" config="$work/config.json" batch=2 seq=256 steps="${STEPS:-3}" threads=1 \
+    "$BIN/tests/models/bench_llama" config="$work/config.json" batch=4 seq=256 steps="${STEPS:-3}" threads=1 \
         >"$work/log" 2>&1 || { echo "bench: $family: $(tail -n 1 "$work/log")" >&2 && exit 1; }
     awk -v family="$family" '
         /^step  / { best = $2 }
