@@ -49,9 +49,16 @@ ok "$([ $? = 75 ] && [ -s long/step-*/hf/adapter_model.safetensors ] && [ -z "$(
 # ---- bf16: without masters for what is frozen ----
 run -n 2 -v run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 log.metrics=plain.jsonl
 ok "$(holds log 'frozen parameter shards, BF16'; echo $?)" "2 bytes a parameter in bf16"
-run -n 2 run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 fsdp.offload=params optim.master=split log.metrics=other.jsonl
+run -n 2 run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 fsdp.offload=params log.metrics=other.jsonl
 ok "$([ -n "$(losses plain.jsonl)" ] && [ "$(losses plain.jsonl)" = "$(losses other.jsonl)" ]; echo $?)" \
-    "the same losses with offloading and split masters"
+    "the same losses with offloading"
+# Split masters round ties in another way (docs/memory.md): one of 2^17 gathered weights may differ.
+run -n 2 run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 optim.master=split log.metrics=split.jsonl
+ok "$(paste -d' ' <(losses plain.jsonl) <(losses split.jsonl) |
+    awk '{ d = $2 - $4; n += $1 == $3 && d < 0.002 && d > -0.002 } END { exit n != 3 }'; echo $?)" "nearly the same with split masters"
+run -n 2 run.yaml checkpoint.path= fsdp.param_dtype=bfloat16 fsdp.offload=params optim.master=split log.metrics=other.jsonl
+ok "$([ "$(losses split.jsonl | wc -l)" = 3 ] && [ "$(losses split.jsonl)" = "$(losses other.jsonl)" ]; echo $?)" \
+    "and the same again with offloading"
 
 # ---- merge ----
 "$BIN/ckpt-merge" -q --adapter ck base -o merged/ >log 2>err
