@@ -63,14 +63,6 @@ static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
            (!cols || t->tensor.shape[1] == cols);
 }
 
-/* Did bitsandbytes quantize it? */
-static bool is_packed(const struct ckpt *model, const char *weight)
-{
-    char name[NAME_NBYTES];
-    const int len = snprintf(name, sizeof name, "%s.quant_map", weight);
-    return len < (int)sizeof name && ckpt_tensor_find(model, name);
-}
-
 /* DoRA's, which belong to the adapter; t NULL: it has none. */
 static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *model,
                             const char *weight, const struct ckpt_tensor *t, bool alone,
@@ -107,11 +99,6 @@ static int check_low(const struct ckpt_merged *m, const struct ckpt *model, cons
 
     if (!w)
         return refuse_weight(m, model, weight, "is not in the model", err);
-    if (is_packed(model, weight))
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "%s: %s is quantized by bitsandbytes: merge the adapter into the model "
-                            "as it was before",
-                            ckpt_path(model), weight);
     if (!is_matrix(w, 0, 0))
         return refuse_weight(m, model, weight, "is no matrix in the model", err);
     if (!a || !b)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "source/format_ops.h"
+#include "source/unpack.h"
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
 {
@@ -53,6 +53,7 @@ void ckpt_close(struct ckpt *ckpt)
     }
     fsdp_free(ckpt->unread);
     fsdp_free(ckpt->contained);
+    ckpt_packed_free(ckpt);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
     fsdp_free(ckpt->head_path);

@@ -67,6 +67,8 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
             differs = true;
         }
     }
+    /* Its tensors were decoded. */
+    differs |= job->ckpt->npacked && !json_object_del(root, "quantization_config");
     char *text = differs ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (text)
         *out = fsdp_sprintf(err, "%s\n", text);

@@ -4,7 +4,7 @@
 
 #include "util/convert.h"
 #include "util/crc.h"
-#include "format_ops.h"
+#include "unpack.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -75,10 +75,13 @@ int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struc
         .scratch_nbytes = scratch_nbytes,
         .err = err,
     };
+    const struct ckpt_packed *packed = ckpt_packed_find(ckpt, plan->tensor);
     for (size_t i = 0; i < block->nextents; i++) {
         const struct ckpt_extent *x = &plan->extents[block->first + i];
         s.file = x->file;
-        if (ckpt->format->read_extent)
+        if (packed)
+            FSDP_TRY(ckpt_packed_read(&s, packed, x));
+        else if (ckpt->format->read_extent)
             FSDP_TRY(ckpt->format->read_extent(&s, x, block, tensor));
         else
             FSDP_TRY(read_runs(&s, x, 0, x->pos, s.dst + x->dst * s.elem_nbytes));

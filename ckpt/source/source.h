@@ -11,6 +11,8 @@
 #include "layout/plan.h"
 #include "file/safetensors.h"
 
+struct ckpt_packed;
+
 struct ckpt {
     char *path;
     char *folder; /* what files' paths are relative to: path, or the folder of a single file */
@@ -31,6 +33,10 @@ struct ckpt {
         struct ckpt_tensor tensor; /* texts owned; its dtype says nothing */
         char *why;
     } * unread;
+
+    /* Those that are decoded as they are read, in order of their tensors (unpack.h). */
+    int npacked;
+    struct ckpt_packed *packed;
 
     /* Weights whose names have containers in them: indices of tensors, sorted by own name. */
     int ncontained, *contained;

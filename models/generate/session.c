@@ -5,7 +5,6 @@
 #include "fsdp/device.h"
 #include "files.h"
 #include "session.h"
-#include "weights/nf4.h"
 #include "weights/weights.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -73,27 +72,12 @@ static int load_param(struct generate_session *s, int i, struct fsdp_err *err)
     return ckpt_read_slice(s->ckpt, &slice, &io, err);
 }
 
-static int check_packed(const struct generate_session *s, struct fsdp_err *err)
-{
-    for (int i = 0; i < fsdp_param_count(s->tree); i++) {
-        const char *name = fsdp_param_tensor(s->tree, i).name;
-        if (weights_is_packed(s->ckpt, name))
-            return fsdp_err_set(
-                err, FSDP_EUNSUPPORTED,
-                "%s: tensor '%s' is quantized by bitsandbytes: take the model as it "
-                "was before; adapters that were trained on this one fit it",
-                ckpt_path(s->ckpt), name);
-    }
-    return FSDP_OK;
-}
-
 static int load_params(struct generate_session *s, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_module_tree_create(&s->tree, err));
     FSDP_TRY(s->ops->describe(s->model, s->tree, 1, 1, err));
     FSDP_TRY(weights_find(s->ckpt, s->tree, err));
     FSDP_TRY(weights_check_tied(s->ckpt, s->tree, err));
-    FSDP_TRY(check_packed(s, err));
     s->param = fsdp_alloc((size_t)fsdp_param_count(s->tree), sizeof *s->param, "weights", err);
     if (!s->param)
         return FSDP_ENOMEM;
@@ -146,6 +130,7 @@ int generate_session_open(struct generate_session *s, const struct generate_sett
 {
     s->path = set->model;
     FSDP_TRY(ckpt_open(&s->ckpt, s->path, err));
+    FSDP_TRY(ckpt_unpack(s->ckpt, err));
     if (set->nadapters) {
         FSDP_TRY(ckpt_adapters_open(&s->adapters, set->adapters, set->nadapters, err));
         FSDP_TRY(ckpt_adapters_check(s->adapters, s->ckpt, err));

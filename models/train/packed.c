@@ -9,7 +9,7 @@ int train_packed_open(struct train_packed *packed, const struct train_parts *par
 {
     *packed = (struct train_packed){.parts = parts, .ckpt = ckpt};
     for (int i = 0; i < fsdp_param_count(parts->tree); i++)
-        packed->any |= weights_is_packed(ckpt, fsdp_param_tensor(parts->tree, i).name);
+        packed->any |= ckpt_is_quantized(ckpt, fsdp_param_tensor(parts->tree, i).name);
     return packed->any ? weights_check_packed(ckpt, parts->fsdp, parts->tree, err) : FSDP_OK;
 }
 
@@ -30,14 +30,14 @@ static bool is_packed(const struct visiting *v, const char *name)
     char stem[512];
 
     if (!v->raw || nbytes >= sizeof stem)
-        return weights_is_packed(v->packed->ckpt, name);
+        return ckpt_is_quantized(v->packed->ckpt, name);
     memcpy(stem, name, nbytes + 1);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const size_t n = strlen(parts[i]);
         if (nbytes > n && !strcmp(name + nbytes - n, parts[i]))
             stem[nbytes - n] = 0;
     }
-    return weights_is_packed(v->packed->ckpt, stem);
+    return ckpt_is_quantized(v->packed->ckpt, stem);
 }
 
 static int visit_some(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
@@ -71,7 +71,7 @@ int train_packed_offsets(const struct train_packed *packed, struct train_base *b
     for (int i = 0; packed->any && i < fsdp_param_count(tree); i++) {
         const struct fsdp_tensor tensor = fsdp_param_tensor(tree, i);
         float offset;
-        if (!weights_is_packed(packed->ckpt, tensor.name))
+        if (!ckpt_is_quantized(packed->ckpt, tensor.name))
             continue;
         FSDP_TRY(weights_packed_offset(&offset, packed->ckpt, &tensor, err));
         FSDP_TRY(fsdp_nf4_set_offset(packed->parts->fsdp, i, offset, err));

@@ -6,16 +6,13 @@
 #include "ckpt/ckpt.h"
 #include "fsdp/fsdp.h"
 
-/* Does the checkpoint hold the parameter of this name quantized? Local. */
-bool weights_is_packed(const struct ckpt *ckpt, const char *name);
-
 /* FSDP_EUNSUPPORTED where the checkpoint holds a parameter quantized that is not in NF4 here: the
  * error names it and says what to set. Local. */
 int weights_check_packed(const struct ckpt *ckpt, const struct fsdp *f,
                          const struct fsdp_module_tree *tree, struct fsdp_err *err);
 
-/* nested_offset of a parameter that is held quantized. FSDP_EUNSUPPORTED names what is not as here:
- * the type, blocks, the shape, single quantization, another code book. Local, blocks. */
+/* nested_offset of a parameter that is held quantized. FSDP_EUNSUPPORTED names what is not as here.
+ * Local, blocks. */
 int weights_packed_offset(float *out, struct ckpt *ckpt, const struct fsdp_tensor *tensor,
                           struct fsdp_err *err);
 

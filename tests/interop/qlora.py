@@ -6,8 +6,8 @@ make FAMILY...        the tiny model of each (families.py) in bf16, in folder FA
 check RUN,... FAMILY...
                       the checks of adapters.py of each run, where the reference is the model with the values that
                       bitsandbytes decodes, in fp64; the losses of the first run are those of PEFT on the Linear4bit of
-                      bitsandbytes in fp32, within 1e-5; and the tensors that FAMILY.linears names are those that
-                      transformers has quantized
+                      bitsandbytes in fp32, within 1e-5; the tensors that FAMILY.linears names are those that
+                      transformers has quantized; and FAMILY.full has the values that bitsandbytes decodes
 """
 import contextlib
 import functools
@@ -87,6 +87,16 @@ def check_linears(family):
     print(f"{'ok' if good else 'not ok'} - {family}: what is read quantized is what transformers quantized")
 
 
+def check_full(family):
+    """FAMILY.full: what transformers dequantizes, to the bit."""
+    got, info = transformers.AutoModelForCausalLM.from_pretrained(f"{family}.full", dtype="auto",
+                                                                  output_loading_info=True)
+    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    want, state = load(family, torch.float32).state_dict(), got.state_dict()
+    wrong = [name for name in want if not torch.equal(state[name].float(), want[name])]
+    print(f"{'not ok' if wrong else 'ok'} - {family}: the decoded folder has bitsandbytes' values {wrong}")
+
+
 def check(runs, *names):
     families.load = load
     adapters.train = functools.cache(adapters.train)
@@ -98,6 +108,7 @@ def check(runs, *names):
     for family in names:
         check_peft(family, runs.split(",")[0])
         check_linears(family)
+        check_full(family)
 
 
 if __name__ == "__main__":

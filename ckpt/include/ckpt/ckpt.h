@@ -320,6 +320,29 @@ bool ckpt_extra_is_own(const char *path);
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
 
+/* ---- matrices that bitsandbytes has quantized ---- */
+
+/* Is the tensor stored so, with scales and code books next to it? Local. */
+bool ckpt_is_quantized(const struct ckpt *ckpt, const char *name);
+/* NF4 with double quantization: an element is values[code] * (map[scale] * nested + offset), with a
+ * code of 4 bits for each, a scale of 8 bits for CKPT_NF4_BLOCK of them, and a nested number for
+ * CKPT_NF4_SUPER blocks. */
+enum { CKPT_NF4_BLOCK = 64, CKPT_NF4_SUPER = 256 };
+struct ckpt_nf4 {
+    struct fsdp_tensor tensor; /* as it was: type and shape; its name is the one asked for */
+    float offset;
+    float values[16], map[256];
+};
+/* FSDP_EUNSUPPORTED names the tensor, and what is quantized otherwise. Local, blocks. */
+int ckpt_nf4_read(struct ckpt_nf4 *out, struct ckpt *ckpt, const char *name, struct fsdp_err *err);
+/* Its nested numbers, exactly nelem. Local, blocks. */
+int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *name,
+                    struct fsdp_err *err);
+/* From now on all such tensors have type, shape and values of what they were before, as
+ * bitsandbytes decodes them, and what was stored next to them is gone. Call it before anything else
+ * asks for tensors. Local, blocks. */
+int ckpt_unpack(struct ckpt *ckpt, struct fsdp_err *err);
+
 /* FSDP_EINVAL, naming file and tensors, where two tensors are stored whose values differ in fp32.
  * Names of one tensor, or of none, are fine. Memory does not grow with their size. Local, blocks,
  * thread safe. */
