@@ -40,15 +40,15 @@ static bool is_number(const char *text, size_t nbytes)
 
 const char *ckpt_adapter_target(size_t *nbytes, const char *name)
 {
-    const size_t n = strlen(name), suffix = strlen(LORA_A);
-    const char *begin = NULL;
+    const size_t n = strlen(name), suffix = strlen(LORA_A), prefix = strlen(CKPT_ADAPTER_PREFIX);
+    const char *begin = strncmp(name, CKPT_ADAPTER_PREFIX, prefix) ? name : name + prefix;
 
-    if (n < suffix || strcmp(name + n - suffix, LORA_A))
+    if (n < suffix || strcmp(name + n - suffix, LORA_A) || begin + suffix >= name + n)
         return NULL;
     for (const char *at = name; at < name + n - suffix; at += strcspn(at, ".") + 1)
         if (is_number(at, strcspn(at, ".")))
             begin = at + strcspn(at, ".") + 1;
-    *nbytes = begin ? (size_t)(name + n - suffix - begin) : 0;
+    *nbytes = (size_t)(name + n - suffix - begin);
     return begin;
 }
 

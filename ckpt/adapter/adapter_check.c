@@ -48,6 +48,85 @@ int ckpt_adapter_check_values(struct ckpt_adapter *adapter, struct fsdp_err *err
     return FSDP_OK;
 }
 
+/* ---- the model's own tensors ----------------------------------------------------------------- */
+
+bool ckpt_adapter_is_base(char *weight, size_t weight_nbytes, const char *name)
+{
+    static const char end[] = ".base_layer" WEIGHT;
+    const size_t prefix = strlen(CKPT_ADAPTER_PREFIX), suffix = sizeof end - 1, n = strlen(name);
+
+    if (n <= prefix + suffix || strncmp(name, CKPT_ADAPTER_PREFIX, prefix) ||
+        strcmp(name + n - suffix, end))
+        return false;
+    snprintf(weight, weight_nbytes, "%.*s" WEIGHT, (int)(n - prefix - suffix), name + prefix);
+    return true;
+}
+
+/* Two rows of the same tensor, in the type that the model has it in. */
+struct rows {
+    void *own, *model;
+    size_t nbytes;
+};
+
+static int compare_rows(bool *same, const struct rows *rows, struct ckpt_adapter *adapter,
+                        struct ckpt *model, const struct ckpt_tensor *const both[2],
+                        struct fsdp_err *err)
+{
+    struct fsdp_box box = {.length = {1, both[0]->tensor.shape[1]}};
+    const enum fsdp_dtype dtype = both[1]->tensor.dtype;
+    struct ckpt *own = ckpt_adapter_ckpt(adapter);
+
+    for (; *same && box.offset[0] < both[0]->tensor.shape[0]; box.offset[0]++) {
+        FSDP_TRY(ckpt_merged_read(rows->own, own, &both[0]->tensor, &box, dtype, err));
+        FSDP_TRY(ckpt_merged_read(rows->model, model, &both[1]->tensor, &box, dtype, err));
+        *same = !memcmp(rows->own, rows->model, rows->nbytes);
+    }
+    return FSDP_OK;
+}
+
+static bool is_alike(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
+{
+    return a->ndim == 2 && b->ndim == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
+}
+
+static int check_own(struct ckpt_adapter *adapter, struct ckpt *model,
+                     const struct ckpt_tensor *own, const char *weight, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *theirs = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *const both[] = {own, theirs};
+    bool same = theirs && is_alike(&own->tensor, &theirs->tensor);
+    const size_t nelem = same ? (size_t)own->tensor.shape[1] : 0;
+    const size_t elem = same ? fsdp_dtype_nbytes(theirs->tensor.dtype) : 1;
+    const struct rows rows = {fsdp_alloc(nelem, elem, "row", err),
+                              fsdp_alloc(nelem, elem, "row", err), nelem * elem};
+    int rc = rows.own && rows.model ? FSDP_OK : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK && same)
+        rc = compare_rows(&same, &rows, adapter, model, both, err);
+    fsdp_free(rows.own);
+    fsdp_free(rows.model);
+    if (rc || same)
+        return rc;
+    return fsdp_err_set(err, FSDP_EMISMATCH,
+                        "%s: '%s' is not %s of %s: its adapter was trained on "
+                        "another model",
+                        ckpt_path(ckpt_adapter_ckpt(adapter)), own->tensor.name, weight,
+                        ckpt_path(model));
+}
+
+int ckpt_adapter_check_base(struct ckpt_adapter *adapter, struct ckpt *model, struct fsdp_err *err)
+{
+    const struct ckpt *own = ckpt_adapter_ckpt(adapter);
+    char weight[NAME_NBYTES];
+
+    for (int i = 0; i < ckpt_ntensors(own); i++) {
+        const struct ckpt_tensor *t = ckpt_tensor_at(own, i);
+        if (ckpt_adapter_is_base(weight, sizeof weight, t->tensor.name))
+            FSDP_TRY(check_own(adapter, model, t, weight, err));
+    }
+    return FSDP_OK;
+}
+
 /* ---- what belongs to what -------------------------------------------------------------------- */
 
 static int refuse_weight(const struct ckpt_merged *m, const struct ckpt *model, const char *name,
@@ -148,6 +227,8 @@ static int check_tensor(const struct ckpt_merged *m, const struct ckpt *model,
     const size_t n = strlen(name);
     char weight[NAME_NBYTES];
 
+    if (ckpt_adapter_is_base(weight, sizeof weight, own->tensor.name))
+        return FSDP_OK; /* compared by ckpt_adapter_check_base */
     for (int i = 0; i < 3; i++) {
         const size_t suffix = strlen(parts[i]);
         if (n <= suffix || strcmp(name + n - suffix, parts[i]))
@@ -164,6 +245,7 @@ int ckpt_adapters_check(struct ckpt_adapters *a, struct ckpt *model, struct fsdp
     for (int i = 0; i < a->count; i++) {
         const struct ckpt *own = ckpt_adapter_ckpt(a->all[i].adapter);
         FSDP_TRY(ckpt_adapter_check_values(a->all[i].adapter, err));
+        FSDP_TRY(ckpt_adapter_check_base(a->all[i].adapter, model, err));
         for (int t = 0; t < ckpt_ntensors(own); t++)
             FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), a->count == 1, err));
     }

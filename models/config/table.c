@@ -33,8 +33,8 @@ const struct fsdp_tunable config_table[] = {
         "What adapters give is multiplied by alpha / r; auto: r"),
     ROW(lora, dropout, FLOAT, "0", "0..<1", "Probability of dropout before an adapter"),
     ROW(lora, targets, LIST, "all-linear", NULL,
-        "Linear maps that get adapters: names of modules or their ends, such as q_proj; all-linear: "
-        "all of the layers"),
+        "Linear maps that get adapters: names of modules or their ends, such as q_proj, or lm_head; "
+        "all-linear: all of the layers"),
     ROW(lora, modules_to_save, LIST, "", NULL,
         "Modules that are trained whole besides, such as lm_head: names or their ends"),
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),

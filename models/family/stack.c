@@ -217,6 +217,21 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
     return describe_experts(m, tree, layer, err);
 }
 
+/* A and B */
+static int describe_head_lora(int param[2], const struct adding *to, const char *head,
+                              struct fsdp_err *err)
+{
+    const struct traits *t = &to->m->traits;
+    const int r = to->m->lora.r;
+    const struct values a = {r, t->dim, stack_lora_init(t->dim), true};
+    const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true};
+
+    if (!to->m->head_lora)
+        return FSDP_OK;
+    FSDP_TRY(add_named(to, head, ".lora_A.weight", a, &param[0], err));
+    return add_named(to, head, ".lora_B.weight", b, &param[1], err);
+}
+
 static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t work_nbytes,
                          struct fsdp_err *err)
 {
@@ -243,6 +258,7 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
         FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false, false},
                             &m->head_param, err));
     }
+    FSDP_TRY(describe_head_lora(m->head_lora_param, &to, names->head, err));
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
 }
 

@@ -110,6 +110,8 @@ struct model {
     /* [nlayers] of expert 0; the others' follow */
     int (*expert_param)[STACK_MAX_EXPERT_WEIGHTS];
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
+    bool head_lora;         /* has the head an adapter? */
+    int head_lora_param[2]; /* its A and B */
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
 };
 
@@ -254,7 +256,26 @@ struct stack_head_mem {
     float *work;        /* of products */
     void *logits;       /* (chunk, V) in the output's type, and their gradients */
     int ld;             /* elements from a row of logits to the next */
+    /* Of the head's adapter, as a block's. */
+    void *low, *d_low; /* (chunk, r) */
+    void *low_in;      /* (chunk, C) */
 };
+
+/* Some rows of the stream at the head: their last norm is in mem->norm. */
+struct stack_head_rows {
+    const struct model *m;
+    const struct fsdp_view *view;
+    const struct stack_head_mem *mem;
+    const struct model_batch *batch;
+    int first, rows;
+};
+/* What its adapter adds to logits, ld apart; its gradients from those in mem->logits, while
+ * mem->norm is what it was; and what it then adds to the gradient of the norm, in mem->norm. They
+ * do nothing where the head has none. */
+int stack_head_lora_forward(const struct stack_head_rows *rows, void *logits, int ld,
+                            struct fsdp_err *err);
+int stack_head_lora_weight(const struct stack_head_rows *rows, struct fsdp_err *err);
+int stack_head_lora_input(const struct stack_head_rows *rows, struct fsdp_err *err);
 
 /* Cuts a memory area into aligned pieces; with base NULL it only counts. */
 struct stack_carve {
@@ -293,7 +314,9 @@ void stack_list_weights(struct model *m);
 
 /* Adds the weights of adapters, as m->lora says. */
 int stack_list_lora(struct model *m, struct fsdp_err *err);
-/* The widest input and output of an adapter. */
+/* What an A of `nin` inputs begins as. */
+struct fsdp_init stack_lora_init(int nin);
+/* The widest input and output of an adapter of the layers. */
 struct stack_lora_widths {
     int nin, nout;
 };

@@ -57,19 +57,24 @@ static void add_part(struct model *m, const struct stack_weight *of, const char 
     snprintf(w->name, sizeof w->name, "%.*s%s", (int)module_nbytes(of->name), of->name, suffix);
 }
 
-/* The adapter of a weight, which is made where there is none yet. A begins as PEFT's does, by
- * torch's kaiming_uniform_(a=sqrt(5)); magnitudes must be set once the weight is known. */
+/* A begins as PEFT's does, by torch's kaiming_uniform_(a=sqrt(5)). */
+struct fsdp_init stack_lora_init(int nin)
+{
+    return (struct fsdp_init){FSDP_INIT_UNIFORM, (float)(1 / sqrt(nin))};
+}
+
+/* The adapter of a weight, which is made where there is none yet. Magnitudes must be set once the
+ * weight is known. */
 static int adapter_of(struct model *m, const struct stack_place *place)
 {
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         if (m->place[slot].weight == place->weight && m->place[slot].lora)
             return m->place[slot].lora;
     const struct stack_weight of = m->weight[place->weight];
-    const struct fsdp_init uniform = {FSDP_INIT_UNIFORM, (float)(1 / sqrt(place->nin))};
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0}, ones = {FSDP_INIT_ONES, 0};
     const int nout = m->family->names->fusion == TRAITS_TRANSPOSED ? of.cols : of.rows;
     const int lora = m->nweights;
-    add_part(m, &of, ".lora_A" WEIGHT, m->lora.r, place->nin, uniform);
+    add_part(m, &of, ".lora_A" WEIGHT, m->lora.r, place->nin, stack_lora_init(place->nin));
     add_part(m, &of, ".lora_B" WEIGHT, nout, m->lora.r, zeros);
     if (m->lora.dora)
         add_part(m, &of, MODEL_MAGNITUDE, nout, 0, ones);
@@ -102,21 +107,59 @@ static int refuse_target(const struct model *m, const char *target, struct fsdp_
     return fsdp_err_blame(err, FSDP_EINVAL, "targets");
 }
 
+static bool is_head(const struct model *m, const char *target)
+{
+    const char *head = m->family->names->head;
+    return is_end_of(head, strlen(head), target);
+}
+
+static bool adapts_head(const struct model *m, const char *const *targets, int ntargets)
+{
+    for (int i = 0; i < ntargets; i++)
+        if (is_head(m, targets[i]))
+            return true;
+    return false;
+}
+
+/* Merged into a tied head, it would change the embedding, too. Of GPT-NeoX see check_saved. */
+static int check_head(const struct model *m, struct fsdp_err *err)
+{
+    const char *head = m->family->names->head, *why = NULL;
+
+    if (m->traits.tied)
+        why = "is tied: its weight is the embedding's, which has no adapter";
+    else if (strcmp(head, "lm_head"))
+        why = "has another name in transformers than in its files";
+    else if (m->lora.dora)
+        why = "can have no magnitudes (lora.dora)";
+    if (!m->head_lora || !why)
+        return FSDP_OK;
+    return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s' %s", head, why),
+                          "targets");
+}
+
+static int refuse_given(bool theirs, const char *module, struct fsdp_err *err)
+{
+    fsdp_err_set(err, FSDP_EINVAL,
+                 "%s %s, and the adapter of lora.path %s; leave out lora.targets, or say what the "
+                 "adapter has",
+                 theirs ? "has not" : "has", module, theirs ? "has" : "has not");
+    return fsdp_err_blame(err, FSDP_EINVAL, "targets");
+}
+
 /* Do the targets that are given besides name the same maps? */
 static int check_given(const struct model *m, struct fsdp_err *err)
 {
+    if (m->lora.ngiven && adapts_head(m, m->lora.given, m->lora.ngiven) != m->head_lora)
+        return refuse_given(m->head_lora, m->family->names->head, err);
     for (int w = 0; w < m->nbase && m->lora.ngiven; w++) {
         const bool given = is_any_target(m, m->lora.given, m->lora.ngiven, w);
         if (!m->weight[w].cols || given == is_adapted(m, w))
             continue;
         const char *name = m->weight[w].name + 1;
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EINVAL,
-                                           "%s %.*s, and the adapter of lora.path %s; leave out "
-                                           "lora.targets, or say what the adapter has",
-                                           given ? "has" : "has not", (int)module_nbytes(name),
-                                           name, given ? "has not" : "has"),
-                              "targets");
+        char module[STACK_NAME_NBYTES];
+        snprintf(module, sizeof module, "%.*s", (int)module_nbytes(name), name);
+        return refuse_given(!given, module, err);
     }
     return FSDP_OK;
 }
@@ -125,7 +168,7 @@ static int check_targets(const struct model *m, struct fsdp_err *err)
 {
     for (int i = 0; i < m->lora.ntargets; i++) {
         const char *target = m->lora.targets[i];
-        bool fits = false;
+        bool fits = is_head(m, target);
         for (int w = 0; w < m->nbase; w++)
             fits |= m->weight[w].cols && is_target(m, target, w);
         if (!fits)
@@ -139,6 +182,8 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
     m->nweights = m->nbase;
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         m->place[slot].lora = 0;
+    m->head_lora = m->lora.r && adapts_head(m, m->lora.targets, m->lora.ntargets);
+    FSDP_TRY(check_head(m, err));
     if (!m->lora.r)
         return FSDP_OK;
     if (m->lora.dora && !m->nn->lengths)

@@ -288,17 +288,33 @@ int stack_head_chunk(const struct model *m, int rows)
     return chunk < (size_t)rows ? (int)chunk : rows;
 }
 
+/* Elements of work of the head's products, and of its adapter's. */
+static size_t head_work(const struct model *m, int rows)
+{
+    const struct stack_weight wide[] = {{.rows = m->traits.vocab, .cols = m->traits.dim},
+                                        {.rows = m->traits.vocab, .cols = m->lora.r}};
+    const struct stack_weight low = {.rows = m->lora.r, .cols = m->traits.dim};
+    const size_t most = products_work(m, rows, wide, m->head_lora ? 2 : 1, m->dtypes.output);
+    const size_t other = m->head_lora ? products_work(m, rows, &low, 1, m->dtypes.activation) : 0;
+    return most > other ? most : other;
+}
+
 size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int rows, void *work)
 {
     struct stack_carve area = {work, 0};
     size_t chunk = (size_t)stack_head_chunk(m, rows);
     const int align = m->nn->logits_align;
 
-    const struct stack_weight head = {.rows = m->traits.vocab, .cols = m->traits.dim};
     mem->norm = carve_act(&area, m, chunk * (size_t)m->traits.dim);
     mem->mean = carve_f32(&area, m->traits.norm == TRAITS_LAYER ? chunk : 0);
     mem->rstd = carve_f32(&area, chunk);
-    mem->work = carve_f32(&area, products_work(m, (int)chunk, &head, 1, m->dtypes.output));
+    mem->work = carve_f32(&area, head_work(m, (int)chunk));
+    if (m->head_lora) {
+        const size_t low = chunk * (size_t)m->lora.r, C = (size_t)m->traits.dim;
+        mem->low = carve_act(&area, m, low);
+        mem->d_low = carve_act(&area, m, low);
+        mem->low_in = carve_act(&area, m, m->lora.dropout > 0 ? chunk * C : 0);
+    }
     mem->ld = (m->traits.vocab + align - 1) / align * align;
     mem->logits = stack_carve(&area, chunk * (size_t)mem->ld, fsdp_dtype_nbytes(m->dtypes.output));
     return area.nbytes;

@@ -323,8 +323,10 @@ static int head_output(const struct pass *p, const struct fsdp_view *view,
                                .dtype = m->dtypes.activation,
                                .y_dtype = m->dtypes.output,
                                .w_dtype = view->param_dtype};
+    const struct stack_head_rows h = {m, view, mem, p->batch, first, rows};
     FSDP_TRY(stack_norm_forward(m, view->lane, &norm, err));
-    return m->nn->linear_forward(view->lane, &linear, err);
+    FSDP_TRY(m->nn->linear_forward(view->lane, &linear, err));
+    return stack_head_lora_forward(&h, logits, ld, err);
 }
 
 /* The same for the caller, in fp32, without gaps, and as the model's last step makes them. */
@@ -460,8 +462,13 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                               .y_dtype = m->dtypes.output,
                               .w_dtype = view->param_dtype,
                               .after_weight = weight.out != NULL};
-    FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
+    const struct stack_head_rows h = {m, view, mem, p->batch, first, rows};
+    if (m->head_lora)
+        FSDP_TRY(stack_head_lora_weight(&h, err));
+    else
+        FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
     FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
+    FSDP_TRY(stack_head_lora_input(&h, err));
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);
     if (norm.db) { /* written together: the same, where both are wanted */
         float beta = fsdp_view_grad_beta(view, m->norm_bias_param);

@@ -195,10 +195,15 @@ static void note_conversion(struct train_start *s, const struct ckpt *ckpt)
 static int load_weights(struct train_start *s, const char *path, int kinds, struct fsdp_err *err)
 {
     struct reading reading = {.kinds = kinds};
+    struct ckpt_adapter *start = s->parts->adapter.start;
     int rc = fsdp_oob_agree(s->oob, ckpt_open(&reading.ckpt, path, err), err);
 
     if (rc == FSDP_OK)
         rc = fsdp_oob_agree(s->oob, weights_find(reading.ckpt, s->parts->tree, err), err);
+    if (rc == FSDP_OK && start && kinds & TRAIN_BASE)
+        rc = fsdp_oob_agree(
+            s->oob, s->report->lead ? ckpt_adapter_check_base(start, reading.ckpt, err) : FSDP_OK,
+            err);
     if (rc == FSDP_OK)
         rc = load_slices(s, &reading, err);
     ckpt_close(reading.ckpt);
@@ -234,11 +239,14 @@ static int check_adapters(const struct train_start *s, const struct ckpt *ckpt,
                           struct fsdp_err *err)
 {
     const size_t nbytes = strlen(CKPT_ADAPTER_PREFIX);
+    char weight[CONFIG_TEXT];
 
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const char *name = ckpt_tensor_at(ckpt, i)->tensor.name;
         if (!strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) && has_param(s->parts->tree, name + nbytes))
             continue;
+        if (ckpt_adapter_is_base(weight, sizeof weight, name) && has_param(s->parts->tree, weight))
+            continue; /* load_weights compares it */
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "lora.path: %s: this model has no parameter for tensor '%s': it is an "
                             "adapter of another model, or of a module that cannot have one here",

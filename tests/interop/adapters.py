@@ -35,10 +35,11 @@ import families
 
 warnings.filterwarnings("ignore")
 R, ALPHA, RATE, STEPS = 3, 7, families.RATE, families.STEPS
+HEAD = "lm_head"
 MAGNITUDE = "lora_magnitude_vector"
 KINDS = {
     "lora": dict(),
-    "rslora": dict(use_rslora=True),
+    "rslora": dict(use_rslora=True, head=True),
     "dora": dict(use_dora=True),
     "save": dict(save=True),
 }
@@ -52,11 +53,13 @@ def head_of(model):
 
 
 def config_of(kind, model):
-    """all-linear, or with a head that is trained whole where it is not tied."""
+    """all-linear; where the head is not tied, it may be trained whole or have an adapter, too."""
     keys = dict(KINDS[kind])
-    save = keys.pop("save", False)
+    save, head = keys.pop("save", False), keys.pop("head", False)
     tied = model.config.tie_word_embeddings or model.config.model_type == "gpt_neox"  # whose files call it otherwise
-    return peft.LoraConfig(task_type="CAUSAL_LM", r=R, lora_alpha=ALPHA, target_modules="all-linear",
+    maps = sorted({name.split(".")[-1] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)})
+    return peft.LoraConfig(task_type="CAUSAL_LM", r=R, lora_alpha=ALPHA,
+                           target_modules=maps if head and not tied else "all-linear",
                            modules_to_save=[head_of(model)] if save and not tied else None, **keys)
 
 
@@ -93,6 +96,7 @@ def check_gradients(kind, family, folder):
     model = adapted(family, f"{family}.{kind}.start")
     families.losses_of(model, families.rows())[0].backward()
     before = load_file(f"{family}.{kind}.start/adapter_model.safetensors")
+    before.pop(f"base_model.model.{HEAD}.base_layer.weight", None)  # PEFT saves a head that has an adapter, too
     after = load_file(f"{folder}/adapter_model.safetensors")
     want = trained(model)
     assert set(before) == set(after) == set(want), (set(before) ^ set(after), set(before) ^ set(want))

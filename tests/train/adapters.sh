@@ -119,6 +119,26 @@ for adapters in "dora=0.5" "dora --adapter ck"; do
     ok "$([ $? != 0 ] && holds err '(DoRA): it can be added to no other adapter and has no weight'; echo $?)" "refused: $adapters"
 done
 
+# ---- an adapter of the head ----
+run -n 2 run.yaml lora.targets=[all-linear,lm_head] checkpoint.path=head log.metrics=head.jsonl
+ok $? "two ranks train an adapter of the head, with dropout"
+mkdir half3 && cp -r head/step-00000003 half3/
+run -n 3 run.yaml lora.targets=[all-linear,lm_head] checkpoint.path=half3 log.metrics=half3.jsonl fsdp.activation_checkpointing=full
+ok "$([ "$(losses half3.jsonl | wc -l)" = 3 ] && [ "$(losses half3.jsonl)" = "$(losses head.jsonl)" ]; echo $?)" "three resume it, with the same losses"
+run -n 1 run.yaml lora.path=head checkpoint.path= train.steps=3
+ok $? "it can be begun from"
+"$BIN/ckpt-merge" -q --adapter head base -o with_head/ >log 2>err
+ok $? "merged"
+"$BIN/fsdp-generate" --model with_head --tokens 1,2,3 --logits >a3 2>err
+"$BIN/fsdp-generate" --model base --adapter head --tokens 1,2,3 --logits >b 2>err
+"$BIN/ckpt-diff" base with_head >log 2>err
+ok "$([ -s a3 ] && cmp -s a3 b && holds log lm_head.weight; echo $?)" "the merged model is the model with it, to the bit"
+refused "lora.targets: 'lm_head' can have no magnitudes (lora.dora)" lora.targets=[lm_head] lora.dora=true
+sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' model/config.json >tied.json
+grep -q '"tie_word_embeddings": true' tied.json || sed 's/{/{"tie_word_embeddings": true,/' model/config.json >tied.json
+mkdir tied && mv tied.json tied/config.json
+refused "lora.targets: 'lm_head' is tied" model.path=tied lora.targets=[lm_head]
+
 # ---- what an adapter's files must be ----
 # other TENSORS SCRIPT: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
 other() {
@@ -157,6 +177,10 @@ for value in nan inf; do
 done
 run -n 2 run.yaml checkpoint.path= lora.path=other
 ok "$([ $? != 0 ] && holds err "q_proj.lora_A.weight' holds inf"; echo $?)" "nor is it a start"
+base=base_model.model.lm_head.base_layer.weight
+other "header['$base'] = {'dtype': 'F32', 'shape': [256, 64]}; tensors['$base'] = bytes(4 * 256 * 64)"
+unmerged "other/adapter_model.safetensors: '$base' is not lm_head.weight of base: its adapter was trained on another model"
+refused "'$base' is not lm_head.weight of base" lora.path=other
 other 'config["lora_alpha"] = 1e300'
 unmerged 'other/adapter_config.json: lora_alpha is 1e+300'
 other 'config["lora_alpha"] = 1e38; tensors[q + "A.weight"] = tensors[q + "B.weight"] = struct.pack("<f", 1e10) * (4 * 64)'

@@ -36,7 +36,7 @@ struct ckpt_adapter_spec {
 /* What B A is multiplied with. Pure. */
 double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec);
 /* Where in the name of a tensor the module begins that has an adapter, behind the number of its
- * layer, and its bytes; NULL where it is no lora_A of a layer. Pure. */
+ * layer where it has one, and its bytes; NULL where it is no lora_A. Pure. */
 const char *ckpt_adapter_target(size_t *nbytes, const char *name);
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -55,6 +55,11 @@ struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
 
 /* Its folder, or that of the checkpoint that it is of. Lives as long as the adapter. */
 const char *ckpt_adapter_folder(const struct ckpt_adapter *adapter);
+/* PEFT's file of an adapter of the head has the head, too (lm_head.base_layer.weight). Is this
+ * tensor such a one? weight: the name of the model's. Pure. */
+bool ckpt_adapter_is_base(char *weight, size_t weight_nbytes, const char *name);
+/* FSDP_EMISMATCH names such a tensor that is another than the model's. Local, blocks. */
+int ckpt_adapter_check_base(struct ckpt_adapter *adapter, struct ckpt *model, struct fsdp_err *err);
 /* FSDP_EINVAL names the first tensor, and its file, that holds what is no finite number. Reads all
  * of the file. Local, blocks. */
 int ckpt_adapter_check_values(struct ckpt_adapter *adapter, struct fsdp_err *err);
