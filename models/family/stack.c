@@ -223,8 +223,8 @@ static int describe_head_lora(int param[2], const struct adding *to, const char 
 {
     const struct traits *t = &to->m->traits;
     const int r = to->m->lora.r;
-    const struct values a = {r, t->dim, stack_lora_init(t->dim), true};
-    const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true};
+    const struct values a = {r, t->dim, stack_lora_init(t->dim), true, false};
+    const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true, false};
 
     if (!to->m->head_lora)
         return FSDP_OK;
