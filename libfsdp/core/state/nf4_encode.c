@@ -15,7 +15,7 @@ static float greatest(const float *x, size_t nelem)
 }
 
 /* The nearest value's code: how many midpoints between values are below x. */
-static unsigned nearest(float x, const float midpoint[15])
+static unsigned nearest_code(float x, const float midpoint[15])
 {
     unsigned code = 0;
     for (int i = 0; i < 15; i++)
@@ -38,8 +38,8 @@ static void encode_block(uint8_t *codes, float *absmax, const float *x, size_t n
     unsigned code[FSDP_NF4_BLOCK + 1];
 
     for (size_t i = 0; i < nelem; i++)
-        code[i] = nearest(clamped(whole ? x[i] * inverse : x[i] / bounded), midpoint);
-    code[nelem] = nearest(0, midpoint);
+        code[i] = nearest_code(clamped(whole ? x[i] * inverse : x[i] / bounded), midpoint);
+    code[nelem] = nearest_code(0, midpoint);
     for (size_t i = 0; i < nelem; i += 2)
         codes[i / 2] = (uint8_t)(code[i] << 4 | code[i + 1]);
     *absmax = whole ? most : bounded;

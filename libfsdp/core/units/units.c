@@ -135,12 +135,20 @@ static int wrap(bool *is_unit, const struct fsdp_module_tree *tree, const struct
 
 /* ---- units and flats ------------------------------------------------------------------------- */
 
+static struct unit unit_empty(int module)
+{
+    struct unit unit = {.module = module};
+    for (int k = 0; k < UNIT_NFLATS; k++)
+        unit.flats[k] = -1;
+    return unit;
+}
+
 static void number_units(struct units *u, const struct fsdp_module_tree *tree, const bool *is_unit)
 {
     for (int m = 0; m < tree->nmodules; m++) {
         if (is_unit[m]) {
             u->unit_of_module[m] = u->nunits;
-            u->units[u->nunits++] = (struct unit){.module = m, .flats = {-1, -1, -1, -1}};
+            u->units[u->nunits++] = unit_empty(m);
         } else {
             u->unit_of_module[m] = u->unit_of_module[tree->modules[m].parent];
         }

@@ -3,9 +3,9 @@
  * units.h: from a module tree and a wrap policy to units, and from units to flat buffers.
  *
  * A unit is a module with what is below it and not in a unit of its own. Its parameters form at
- * most five flat buffers ("flats"), trainable, frozen, frozen in NF4, ignored and carried, each with
- * its own cut (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure function of the
- * arguments.
+ * most five flat buffers ("flats"), trainable, frozen, frozen in NF4, ignored and carried, each
+ * with its own cut (fsdp_cut); that of the ignored ones is for one rank. All of it is a pure
+ * function of the arguments.
  */
 #ifndef CORE_UNITS_H
 #define CORE_UNITS_H

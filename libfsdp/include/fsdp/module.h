@@ -22,7 +22,7 @@ enum {
     /* Sharded, never gathered, not trained: what the model does not compute with, but its
      * checkpoints have. A view shows NULL. */
     FSDP_PARAM_CARRIED = 4,
-    FSDP_PARAM_LINEAR = 8,  /* the matrix of a linear map: fsdp_opts.frozen_in_nf4 is about these */
+    FSDP_PARAM_LINEAR = 8, /* the matrix of a linear map: fsdp_opts.frozen_in_nf4 is about these */
 };
 
 /* Empty tree. Its names are copied. */
