@@ -79,9 +79,9 @@ void ckpt_adapters_close(struct ckpt_adapters *adapters);
 int ckpt_adapters_check(struct ckpt_adapters *adapters, struct ckpt *model, struct fsdp_err *err);
 /* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
 bool ckpt_adapters_change(const struct ckpt_adapters *adapters, const char *weight);
-/* values: a box of a tensor of the model, in its dtype, row-major: some whole rows, or a part of
- * one. They become what PEFT's merge_and_unload makes of them. FSDP_EINVAL names the tensor where
- * its dtype cannot hold them. Thread safe. Blocks. */
+/* After ckpt_adapters_check. values: a box of a tensor of the model, in its dtype, row-major: some
+ * whole rows, or a part of one. They become what PEFT's merge_and_unload makes of them. FSDP_EINVAL
+ * names the tensor where its dtype cannot hold them. Thread safe. Blocks. */
 int ckpt_adapters_apply(struct ckpt_adapters *adapters, const struct fsdp_tensor *weight,
                         const struct fsdp_box *box, void *values, struct fsdp_err *err);
 /* The folder of adapter i, as ckpt_adapter_folder, and its tensors; NULL behind the last one. */
