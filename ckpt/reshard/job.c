@@ -68,6 +68,8 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
             "files");
     if (args->compress == CKPT_COMPRESS_ZSTD)
         FSDP_TRY(ckpt_codec_check(args->out, err));
+    if (!job->writer->sharded) /* weights for other programs */
+        FSDP_TRY(ckpt_unpack(job->ckpt, err));
     FSDP_TRY(check_is_model(job, err));
     if (args->adapters && args->select.nmaps)
         return fsdp_err_blame(err,

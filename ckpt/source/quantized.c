@@ -38,7 +38,7 @@ struct bytes {
     size_t most;
 };
 
-static int take_bytes(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
 {
     struct bytes *b = ctx;
     if (pos > b->most || nbytes > b->most - pos)
@@ -47,8 +47,8 @@ static int take_bytes(void *ctx, uint64_t pos, const void *src, size_t nbytes, s
     return FSDP_OK;
 }
 
-static int refuse_packed(const struct ckpt *ckpt, const char *name, const char *what,
-                         struct fsdp_err *err)
+static int refuse_quantized(const struct ckpt *ckpt, const char *name, const char *what,
+                            struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                         "%s: tensor '%s' is quantized in a way that is not supported (%s): NF4 of "
@@ -62,12 +62,12 @@ static int read_part(void *out, size_t max_nbytes, size_t *nbytes, struct ckpt *
                      const struct ckpt_tensor *part, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     struct bytes bytes = {out, max_nbytes};
-    const struct fsdp_slice_io io = {.ctx = &bytes, .write = take_bytes};
+    const struct fsdp_slice_io io = {.ctx = &bytes, .write = take};
     struct fsdp_slice slice = {.tensor = part->tensor, .nreplica = 1};
     const uint64_t nelem = fsdp_tensor_nelem(&part->tensor), elem = fsdp_dtype_nbytes(dtype);
 
     if (part->tensor.dtype != dtype || part->tensor.ndim != 1 || nelem > max_nbytes / elem)
-        return refuse_packed(ckpt, part->tensor.name, "another type or size", err);
+        return refuse_quantized(ckpt, part->tensor.name, "another type or size", err);
     slice.box.length[0] = nelem;
     if (nbytes)
         *nbytes = nelem * elem;
@@ -81,10 +81,10 @@ int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *nam
     size_t nbytes;
 
     if (!part)
-        return refuse_packed(ckpt, name, "nested_absmax", err);
+        return refuse_quantized(ckpt, name, "nested_absmax", err);
     FSDP_TRY(read_part(out, nelem * sizeof *out, &nbytes, ckpt, part, FSDP_F32, err));
     return nbytes == nelem * sizeof *out ? FSDP_OK
-                                         : refuse_packed(ckpt, name, "nested_absmax", err);
+                                         : refuse_quantized(ckpt, name, "nested_absmax", err);
 }
 
 /* ---- the state ------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static const char *read_state(struct ckpt_nf4 *out, const json_t *state)
 }
 
 /* Have codes and scales the sizes that the shape asks for? */
-static bool has_shape(const struct ckpt_nf4 *nf4, const struct ckpt_tensor *codes,
+static bool sizes_fit(const struct ckpt_nf4 *nf4, const struct ckpt_tensor *codes,
                       const struct ckpt_tensor *scales)
 {
     const uint64_t nelem = fsdp_tensor_nelem(&nf4->tensor);
@@ -147,16 +147,16 @@ int ckpt_nf4_read(struct ckpt_nf4 *out, struct ckpt *ckpt, const char *name, str
 
     *out = (struct ckpt_nf4){.tensor = {.name = name}};
     if (!json || !values || !map)
-        return refuse_packed(ckpt, name, json ? "code books" : STATE, err);
+        return refuse_quantized(ckpt, name, json ? "code books" : STATE, err);
     FSDP_TRY(read_part(text, sizeof text, &nbytes, ckpt, json, FSDP_U8, err));
     FSDP_TRY(read_part(out->values, sizeof out->values, &nvalues, ckpt, values, FSDP_F32, err));
     FSDP_TRY(read_part(out->map, sizeof out->map, &nmap, ckpt, map, FSDP_F32, err));
     if (nvalues != sizeof out->values || nmap != sizeof out->map)
-        return refuse_packed(ckpt, name, "code books", err);
+        return refuse_quantized(ckpt, name, "code books", err);
     json_t *state = json_loadb(text, nbytes, 0, NULL);
     const char *wrong = state ? read_state(out, state) : "no JSON";
     json_decref(state);
-    if (!wrong && !has_shape(out, ckpt_tensor_find(ckpt, name), part_of(ckpt, name, "absmax")))
+    if (!wrong && !sizes_fit(out, ckpt_tensor_find(ckpt, name), part_of(ckpt, name, "absmax")))
         wrong = "sizes";
-    return wrong ? refuse_packed(ckpt, name, wrong, err) : FSDP_OK;
+    return wrong ? refuse_quantized(ckpt, name, wrong, err) : FSDP_OK;
 }

@@ -298,8 +298,6 @@ int tool_write(struct tool *tool, const char *path)
     tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;
     int rc = ckpt_open(&ckpt, path, &err);
-    if (rc == FSDP_OK && tool->args.output == CKPT_OUTPUT_WEIGHTS)
-        rc = ckpt_unpack(ckpt, &err);
     if (rc == FSDP_OK)
         rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
     clear_line(tool);
