@@ -74,6 +74,7 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
                                .w_each = w->each,
                                .stride = w->stride,
                                .first = blk->routing.first,
+                               .first_host = blk->routing.first_host,
                                .work = blk->work,
                                .experts = m->traits.experts,
                                .nplaces = places_of(m, blk),
@@ -203,6 +204,7 @@ int layer_experts_route(const struct model *m, const struct stack_block *blk, co
                                    .normalized = t->normalized_routing,
                                    .dtype = blk->dtype};
     const struct nn_expert_order order = {.first = r->first,
+                                          .first_host = r->first_host,
                                           .slot = r->slot,
                                           .place = r->place,
                                           .expert = r->expert,

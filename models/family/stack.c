@@ -16,6 +16,7 @@ void stack_destroy(struct model *m)
         fsdp_free(m->part);
         fsdp_free(m->layer_param);
         fsdp_free(m->expert_param);
+        fsdp_free(m->expert_first);
         fsdp_free(m);
     }
 }
@@ -67,7 +68,9 @@ static int make_model(struct model *m, const char *path, struct fsdp_err *err)
         !(m->layer_param = fsdp_alloc(nlayers * STACK_MAX_WEIGHTS, sizeof *m->layer_param,
                                       "layer parameters", err)) ||
         !(m->expert_param =
-              fsdp_alloc(nlayers, sizeof *m->expert_param, "parameters of experts", err)))
+              fsdp_alloc(nlayers, sizeof *m->expert_param, "parameters of experts", err)) ||
+        !(m->expert_first = fsdp_alloc(nlayers * ((size_t)m->traits.experts + 1),
+                                       sizeof *m->expert_first, "counts of experts", err)))
         return FSDP_ENOMEM;
     return FSDP_OK;
 }

@@ -109,6 +109,7 @@ struct model {
     int *layer_param;          /* [nlayers][nweights] */
     /* [nlayers] of expert 0; the others' follow */
     int (*expert_param)[STACK_MAX_EXPERT_WEIGHTS];
+    int32_t *expert_first; /* [nlayers][experts + 1] of the pass, on a GPU */
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
     bool head_lora;         /* has the head an adapter? */
     int head_lora_param[2]; /* its A and B */
@@ -143,6 +144,7 @@ struct stack_routing {
     float *lse;                    /* (R) */
     int32_t *expert;               /* (R, K) */
     int32_t *first, *slot, *place; /* (experts + 1), (R, K), (R, K) */
+    int32_t *first_host; /* the host's, from forward to backward; NULL: none, as in generation */
 };
 
 /* Of a micro-batch: how often each expert of each layer was chosen, (layers, experts), and then the

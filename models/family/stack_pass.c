@@ -168,6 +168,8 @@ static struct stack_block block_of(const struct pass *p, int layer)
         .B = p->batch->B,
         .Tq = p->batch->T,
         .Tk = p->batch->T,
+        .routing.first_host =
+            p->m->expert_first + (size_t)layer * ((size_t)p->m->traits.experts + 1),
         .load = p->mem.load,
         .z_loss = (float)(p->batch->router_z_loss * z_scale(p)),
         .balanced = p->counts && p->m->traits.router_aux_loss_coef > 0,

@@ -353,6 +353,9 @@ struct nn_expert_order {
     int32_t *first; /* (E + 1) */
     int32_t *slot;  /* (rows K) of each place */
     int32_t *place; /* (rows K) of each slot */
+    /* CUDA: (E + 1) the same as first in the host's memory, for which the call waits; NULL: not
+     * wanted. */
+    int32_t *first_host;
     const int32_t *expert;
     int rows, experts, chosen;
 };
@@ -432,8 +435,9 @@ struct nn_grouped {
     const void *x, *w, *dy;    /* as in nn_linear; w of expert 0 */
     const void *const *w_each; /* [E] forward: host memory that lives as the lane's work does */
     size_t stride;
-    const int32_t *first; /* (E + 1) */
-    float *work;          /* linear_work_nelem of nplaces rows */
+    const int32_t *first;      /* (E + 1) */
+    const int32_t *first_host; /* as nn_expert_order gave it; NULL: on CUDA the host waits for it */
+    float *work;               /* linear_work_nelem of nplaces rows */
     int experts, nplaces, nin, nout;
     bool transposed;
     float beta;                               /* of out, and of db */
@@ -517,7 +521,8 @@ struct nn_ops {
     int (*spread_rows)(struct fsdp_lane *, const struct nn_spread_rows *, struct fsdp_err *);
     int (*collect_rows)(struct fsdp_lane *, const struct nn_collect_rows *, struct fsdp_err *);
     int (*weigh_backward)(struct fsdp_lane *, const struct nn_weigh_backward *, struct fsdp_err *);
-    /* On CUDA these wait until the lane knows how many rows each expert has. */
+    /* On CUDA these wait until the lane knows how many rows each expert has, unless the host does.
+     */
     int (*grouped_forward)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
     int (*grouped_backward_input)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
     int (*grouped_backward_weight)(struct fsdp_lane *, const struct nn_grouped *,

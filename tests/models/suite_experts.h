@@ -268,7 +268,15 @@ static struct expert_order test_order(int rows, int experts, int chosen)
     struct expert_order o = {choices(rows, experts, chosen),
                              malloc(((size_t)experts + 1) * sizeof *o.first),
                              malloc(n * sizeof *o.slot), malloc(n * sizeof *o.place)};
-    const struct nn_expert_order a = {o.first, o.slot, o.place, o.expert, rows, experts, chosen};
+    int32_t *host = calloc((size_t)experts + 1, sizeof *host);
+    const struct nn_expert_order a = {.first = o.first,
+                                      .slot = o.slot,
+                                      .place = o.place,
+                                      .first_host = host,
+                                      .expert = o.expert,
+                                      .rows = rows,
+                                      .experts = experts,
+                                      .chosen = chosen};
     bool good = !nn->expert_order(ref_lane(), &a, &err) && o.first[0] == 0 &&
                 o.first[experts] == (int32_t)n;
 
@@ -278,7 +286,10 @@ static struct expert_order test_order(int rows, int experts, int chosen)
             good = slot >= 0 && slot < (int32_t)n && o.expert[slot] == e && o.place[slot] == at &&
                    (at == o.first[e] || o.slot[at - 1] < slot);
         }
+    if (!strcmp(nn->name, "cuda"))
+        good &= !memcmp(host, o.first, ((size_t)experts + 1) * sizeof *host);
     ok(good, "%d slots in the order of %d experts", rows * chosen, experts);
+    free(host);
     return o;
 }
 
@@ -415,6 +426,7 @@ static void test_grouped(struct grouped_case c)
                            .transposed = c.transposed,
                            .stride = matrix + c.gap,
                            .first = o.first,
+                           .first_host = c.beta == 0.0f ? o.first : NULL,
                            .experts = c.experts,
                            .nplaces = (int)n,
                            .nin = c.nin,

@@ -117,6 +117,8 @@ static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
     if (!a->out && !a->db)
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (a->first_host)
+        return run_experts(lane, a, way, a->first_host, err);
     FSDP_TRY(fsdp_copy(lane, first, a->first, ((size_t)a->experts + 1) * sizeof *first, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));
     return run_experts(lane, a, way, first, err);

@@ -243,7 +243,11 @@ extern "C" int nn_cuda_expert_order(struct fsdp_lane *lane, const struct nn_expe
     LAUNCH(lane, begin_kernel, 1, WARP, a->first, a->experts);
     LAUNCH(lane, order_kernel, experts, THREADS, a->slot, a->place, (const int32_t *)a->first,
            a->expert, nslots);
-    return fsdp_cuda_launched(lane, "expert_order", err);
+    FSDP_TRY(fsdp_cuda_launched(lane, "expert_order", err));
+    if (!a->first_host)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_copy(lane, a->first_host, a->first, (experts + 1) * sizeof *a->first, err));
+    return fsdp_lane_sync(lane, err);
 }
 
 /* ---- load ------------------------------------------------------------------------------------ */
