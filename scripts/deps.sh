@@ -92,6 +92,7 @@ packages | cmd fakeroot                  | fakeroot        | -                 |
 packages | cmd lintian                   | lintian         | -                 | looks over them
 packages | cmd rpmbuild                  | rpm             | rpm-build         | builds .rpm files
 packages | cmd rpmlint                   | rpmlint         | rpmlint           | looks over them
+packages | cmd buildah                   | buildah         | buildah           | builds the image
 site     | cmd cmark-gfm                 | cmark-gfm       | cmark-gfm         | pages of the site from Markdown
 site     | cmd mandoc                    | mandoc          | mandoc            | pages of the site from manual pages
 site     | cmd chromium                  | chromium        | chromium          | the site is looked at in a browser
