@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Real vocabularies, which llama.cpp publishes for its own tests: tokenizer.json of them becomes the same tokens, merges
 # and pre-tokenizer in GGUF, and llama.cpp gives the ids that it publishes.
-# run: timeout=600
+# run: timeout=900
 if [ -z "${LLAMA_CPP_LIB_PATH:-}" ]; then
     echo "1..0 # SKIP no llama.cpp (make check-gguf builds it)"
     exit 0
