@@ -38,7 +38,7 @@ struct bytes {
     size_t most;
 };
 
-static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+static int take_bytes(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
 {
     struct bytes *b = ctx;
     if (pos > b->most || nbytes > b->most - pos)
@@ -62,7 +62,7 @@ static int read_part(void *out, size_t max_nbytes, size_t *nbytes, struct ckpt *
                      const struct ckpt_tensor *part, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     struct bytes bytes = {out, max_nbytes};
-    const struct fsdp_slice_io io = {.ctx = &bytes, .write = take};
+    const struct fsdp_slice_io io = {.ctx = &bytes, .write = take_bytes};
     struct fsdp_slice slice = {.tensor = part->tensor, .nreplica = 1};
     const uint64_t nelem = fsdp_tensor_nelem(&part->tensor), elem = fsdp_dtype_nbytes(dtype);
 

@@ -26,14 +26,6 @@ int optimizer_find(const struct optimizer **out, const char *name, struct fsdp_e
     return fsdp_err_set(err, FSDP_EINVAL, "unknown optimizer '%s' (known: %s)", name, known);
 }
 
-bool optimizer_is_matrix(const struct fsdp_tensor *tensor)
-{
-    static const char bias[] = "bias";
-    const size_t nbytes = strlen(tensor->name), end = sizeof bias - 1;
-
-    return tensor->ndim >= 2 && (nbytes < end || strcmp(tensor->name + nbytes - end, bias) != 0);
-}
-
 unsigned optimizer_keeps(const struct optimizer *optimizer, const struct fsdp_optim_opts *opts,
                          const struct fsdp_tensor *tensor)
 {
