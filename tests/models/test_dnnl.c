@@ -58,6 +58,33 @@ static void test_product(int m, int n, int k, int mode, enum fsdp_dtype dtype,
     free(wide), free(nn_at(g.a.at, dtype, 0)), free(nn_at(g.b.at, dtype, 0));
 }
 
+/* Experts have other numbers of rows in each step: more shapes than primitives are kept for. */
+static void test_many_shapes(void)
+{
+    enum { NSHAPES = 700, N = 8, K = 8 };
+    float *x = ref_values((size_t)NSHAPES * K, 1), *w = ref_values((size_t)K * N, 1);
+    float *first = calloc((size_t)NSHAPES * N, sizeof *first),
+          *again = calloc((size_t)NSHAPES * N, sizeof *again);
+    int ndone = 0, nequal = 0;
+
+    for (int round = 0; round < 2; round++)
+        for (int m = 1; m <= NSHAPES; m++) {
+            const struct nn_product g = {.m = m,
+                                         .n = N,
+                                         .k = K,
+                                         .a = {x, K, false, FSDP_F32},
+                                         .b = {w, N, false, FSDP_F32},
+                                         .c = round ? again : first,
+                                         .ldc = N,
+                                         .c_dtype = FSDP_F32};
+            ndone += nn_dnnl_gemm(&g);
+            nequal += round && !memcmp(first, again, (size_t)m * N * sizeof *first);
+        }
+    ok(ndone == 2 * NSHAPES, "%d of %d products of many shapes are oneDNN's", ndone, 2 * NSHAPES);
+    ok(nequal == NSHAPES, "%d of %d have the same bits again", nequal, NSHAPES);
+    free(x), free(w), free(first), free(again);
+}
+
 int main(void)
 {
     if (!HAVE_DNNL) {
@@ -69,6 +96,7 @@ int main(void)
         test_product(130, 64, 96, mode, FSDP_F32, FSDP_F32);
     }
     test_product(37, 53, 19, 0, FSDP_F32, FSDP_F32); /* one that is known */
+    test_many_shapes();
     if (nn_dnnl_is_fast()) {
         for (int mode = 0; mode < 16; mode++) {
             test_product(130, 65, 96, mode, FSDP_BF16, FSDP_BF16);

@@ -2,7 +2,9 @@
 /*
  * Products of bf16 through oneDNN, whose kernels use the processor's own (AVX-512 BF16, AMX): there
  * they are several times faster than fp32. Elsewhere oneDNN has none worth calling, and nn_gemm
- * converts blocks instead. Primitives are made once per shape and kept.
+ * converts blocks instead. Primitives are made once per shape and kept; of more shapes than there
+ * are places, as experts have with their numbers of rows, those that were used last. Which product
+ * comes from here depends on its shape alone: a run that resumes has the same bits.
  */
 #include "cpu.h"
 
@@ -10,11 +12,12 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* oneDNN divides its work with OpenMP; here the callers are the threads. */
 extern void omp_set_num_threads(int nthreads) __attribute__((weak));
 
-enum { MAX_PRODUCTS = 256 }; /* a model has some tens */
+enum { MAX_PRODUCTS = 256 }; /* a model without experts has some tens of shapes */
 
 /* What a primitive depends on: nn_gemm without its pointers. */
 struct shape {
@@ -28,12 +31,16 @@ struct product {
     dnnl_primitive_t primitive; /* NULL: oneDNN has no such product */
     dnnl_memory_desc_t a, b, c, bias, scratch;
     size_t scratch_nbytes;
+    /* Under the lock. */
+    int users;
+    uint64_t used; /* when it was last asked for */
 };
 
-/* Products are added under the lock and then stay as they are. */
+/* A product stays as it is while it has users. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct product products[MAX_PRODUCTS];
 static int nproducts;
+static uint64_t product_clock;
 static dnnl_engine_t engine;
 
 static dnnl_data_type_t type_of(int dtype)
@@ -146,9 +153,39 @@ static void make_product(struct product *p, const struct shape *s)
     dnnl_primitive_attr_destroy(attr);
 }
 
-static const struct product *find_product(const struct shape *s)
+static void drop_product(struct product *p)
 {
-    const struct product *found = NULL;
+    if (p->primitive)
+        dnnl_primitive_destroy(p->primitive);
+#if DNNL_VERSION_MAJOR >= 3
+    const dnnl_memory_desc_t descs[] = {p->a, p->b, p->c, p->bias, p->scratch};
+    for (int i = 0; i < 5; i++)
+        if (descs[i])
+            dnnl_memory_desc_destroy(descs[i]);
+#endif
+    memset(p, 0, sizeof *p);
+}
+
+/* A place for one more: a free one, or that of the product that nobody has asked for the longest.
+ * NULL: all are in use. */
+static struct product *place_product(void)
+{
+    struct product *oldest = NULL;
+
+    if (nproducts < MAX_PRODUCTS)
+        return &products[nproducts++];
+    for (int i = 0; i < nproducts; i++)
+        if (!products[i].users && (!oldest || products[i].used < oldest->used))
+            oldest = &products[i];
+    if (oldest)
+        drop_product(oldest);
+    return oldest;
+}
+
+/* NULL: oneDNN has no such product. Else it is in use until release_product. */
+static struct product *acquire_product(const struct shape *s)
+{
+    struct product *found = NULL;
 
     pthread_mutex_lock(&lock);
     if (omp_set_num_threads)
@@ -158,12 +195,23 @@ static const struct product *find_product(const struct shape *s)
     for (int i = 0; i < nproducts && !found; i++)
         if (!memcmp(&products[i].shape, s, sizeof *s))
             found = &products[i];
-    if (!found && engine && nproducts < MAX_PRODUCTS) {
-        make_product(&products[nproducts], s);
-        found = &products[nproducts++];
-    }
+    if (!found && engine && (found = place_product()))
+        make_product(found, s);
+    if (found)
+        found->used = ++product_clock;
+    if (found && found->primitive)
+        found->users++;
+    else
+        found = NULL;
     pthread_mutex_unlock(&lock);
-    return found && found->primitive ? found : NULL;
+    return found;
+}
+
+static void release_product(struct product *p)
+{
+    pthread_mutex_lock(&lock);
+    p->users--;
+    pthread_mutex_unlock(&lock);
 }
 
 /* What a thread has of its own: a stream, and memory for intermediate results. */
@@ -255,8 +303,12 @@ bool nn_dnnl_gemm(const struct nn_product *g)
     const struct shape s = shape_of(g);
     if ((g->beta != 0.0f && g->beta != 1.0f) || g->m < 1 || g->n < 1 || g->k < 1)
         return false;
-    const struct product *p = find_product(&s);
-    return p && execute(p, g);
+    struct product *p = acquire_product(&s);
+    if (!p)
+        return false;
+    const bool done = execute(p, g);
+    release_product(p);
+    return done;
 }
 
 #else
