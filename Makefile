@@ -375,8 +375,8 @@ tsan-%:
 		setarch -R $(call sanitized,tsan,-fsanitize=thread)
 
 ## fuzz-NAME        look for inputs that break a reader (tests/fuzz/test_NAME.c), FUZZ_SECONDS=600;
-##                  make fuzz-safetensors, manifest, index, megatron, config, zip, pickle, dcp, frames,
-##                  jsonl, tokens, xml, ini, creds, chat, tokenizer, tokenizer_text, regex
+##                  make fuzz-safetensors, manifest, index, megatron, config, zip, pickle, dcp, torch,
+##                  deepspeed, frames, jsonl, tokens, xml, ini, creds, chat, tokenizer, tokenizer_text, regex
 FUZZ_SECONDS ?= 600
 fuzz-%:
 	@$(DEPS) fuzz

@@ -72,9 +72,9 @@ enum ckpt_format ckpt_format(const struct ckpt *ckpt)
     return ckpt->format->id;
 }
 
-bool ckpt_has_archives(const struct ckpt *ckpt)
+bool ckpt_has_checksums(const struct ckpt *ckpt)
 {
-    return ckpt->format->check_piece != NULL;
+    return ckpt->has_checksums;
 }
 
 int64_t ckpt_step(const struct ckpt *ckpt)

@@ -50,7 +50,7 @@ static void summary(const struct ckpt *ckpt)
            ckpt_ntensors(ckpt), ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
            ckpt_nfiles(ckpt) == 1 ? "" : "s", (unsigned long long)nbytes,
            checked ? "whole; checksums and fingerprints prove every byte"
-           : ckpt_has_archives(ckpt)
+           : ckpt_has_checksums(ckpt)
                ? "whole; each archive's checksum is right (that all are of one save is not proved)"
                : "complete and readable (this format has no checksums)");
 }

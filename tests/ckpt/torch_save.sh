@@ -33,6 +33,8 @@ run 0 ckpt-info "$data/single-parameter.pt" && says single-parameter && says '[6
 ok $? "a single tensor has the name of its file"
 run 0 ckpt-verify "$data/zip.pt" && says "each archive's checksum is right"
 ok $? "ckpt-verify: $(cat out)"
+run 0 ckpt-verify "$data/legacy.pt" && says "this format has no checksums"
+ok $? "and of the legacy form: $(cat out)"
 cat "$data/zip.pt" >pipe.pt && ln -s pipe.pt link.pt && same link.pt
 ok $? "by a link"
 

@@ -679,6 +679,7 @@ static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
 
     ckpt->m.step = -1;
     ckpt->m.shard_size = ckpt->m.replicate_size = 1;
+    ckpt->has_checksums = true;
     r.path = path;
     if (!path || !(what = fsdp_sprintf(err, "'%s'", path)))
         goto out;

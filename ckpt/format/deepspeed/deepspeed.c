@@ -99,6 +99,9 @@ static int open_deepspeed(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_ds_ranks_open(&r.ranks, ckpt, err), out);
     FSDP_TRY_GOTO(tensors_take(&r, err), out);
     ckpt_ds_storages_sort(r.storages);
+    ckpt->has_checksums = true;
+    for (size_t i = 0; i < r.storages->count; i++)
+        ckpt->has_checksums &= r.storages->items[i].crc32 != 0;
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(aliases_take(&r, err), out);

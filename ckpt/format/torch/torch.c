@@ -198,6 +198,9 @@ static int entries_take(struct reader *r, struct fsdp_err *err)
     for (size_t i = 0; i < count; i++)
         if (r->entries.items[i].is_tensor)
             FSDP_TRY(tensor_take(r, i, err));
+    r->ckpt->has_checksums = true;
+    for (size_t i = 0; i < state->nstorages; i++)
+        r->ckpt->has_checksums &= state->storages[i].crc32 != 0;
     for (int t = 0; t < r->ckpt->m.layout.ntensors; t++)
         state->views[t].storage = &state->storages[r->storage_of[t]];
     return FSDP_OK;

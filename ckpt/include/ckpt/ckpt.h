@@ -281,8 +281,8 @@ void ckpt_close(struct ckpt *ckpt);
  * declared next to it. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
-/* Do its tensors lie in archives of torch.save, which have checksums? */
-bool ckpt_has_archives(const struct ckpt *ckpt);
+/* Do all its tensors lie in archives of torch.save that have checksums? */
+bool ckpt_has_checksums(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
 const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
 /* The mesh that saved it, as in fsdp_state_layout; 1 x 1 where it is not known. */
