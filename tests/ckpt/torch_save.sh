@@ -38,6 +38,18 @@ ok $? "and of the legacy form: $(cat out)"
 cat "$data/zip.pt" >pipe.pt && ln -s pipe.pt link.pt && same link.pt
 ok $? "by a link"
 
+# ---- Lightning -----------------------------------------------------------------------------------
+
+# Written by Lightning 2.6: Trainer.save_checkpoint, and ModelParallelStrategy on 2 ranks. Next to each, the weights alone.
+lightning=$TOP/tests/data/lightning
+for kept in last.ckpt fsdp2; do
+    run 0 ckpt-diff --model $lightning/$kept $lightning/${kept%.ckpt}-weights.pt && says '4 tensors are the same, 0 near, 0 different'
+    ok $? "Lightning's $kept: $(tail -n 1 out)"
+done
+printf '%s\n' 'model.** -> $1' >map
+run 0 ckpt-merge $lightning/last.ckpt --map map -o bare.safetensors --quiet && run 0 ckpt-info bare.safetensors && says '0.weight' && ! says model.0
+ok $? "without the name of the module in the LightningModule"
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 refused() { # file, text, description
