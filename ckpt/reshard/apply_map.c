@@ -6,36 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "job.h"
 #include "map.h"
-
-/* Attention heads: of queries, and of keys and values. */
-struct heads {
-    uint64_t query, key;
-};
-
-/* From the options, else from the config.json that goes along. */
-static int find_heads(struct heads *out, const struct ckpt_job *job, const char *what,
-                      struct fsdp_err *err)
-{
-    const struct ckpt_select *select = &job->args->select;
-    const char *path = ckpt_extra_path(job->ckpt, "config.json");
-    json_t *root = path && !select->nheads ? json_load_file(path, 0, NULL) : NULL;
-    json_int_t query = json_integer_value(json_object_get(root, "num_attention_heads"));
-    json_int_t key = json_integer_value(json_object_get(root, "num_key_value_heads"));
-    json_decref(root);
-    *out = (struct heads){(uint64_t)select->nheads, (uint64_t)select->nkv_heads};
-    if (!out->query && query > 0)
-        *out = (struct heads){(uint64_t)query, (uint64_t)(key > 0 ? key : query)};
-    if (out->query && out->key)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "tensor '%s': how many attention heads? '%s' has no config.json that says "
-                        "so: give them (--heads 32x8: of queries x of keys)",
-                        what, job->ckpt->path);
-}
 
 static uint64_t rows_of(const struct ckpt_job_tensor *t)
 {
@@ -62,8 +34,8 @@ static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const str
                       enum ckpt_map_rows rows, struct fsdp_err *err)
 {
     struct ckpt_job_part *part = &job->parts[t->first_part];
-    struct heads heads;
-    FSDP_TRY(find_heads(&heads, job, t->tensor.name, err));
+    struct ckpt_job_heads heads;
+    FSDP_TRY(ckpt_job_heads(&heads, job, t->tensor.name, err));
     uint64_t nheads = rows == CKPT_MAP_ROWS_QUERY ? heads.query : heads.key;
     uint64_t group = rows_of(t) / nheads;
     if (rows_of(t) % nheads || group % 2 || group > UINT32_MAX)
@@ -246,10 +218,10 @@ static int split_tensor(struct ckpt_job *job, const struct old *old,
                         struct fsdp_err *err)
 {
     uint64_t shares[3] = {1, 1, 1}, all = 0, from = 0;
-    struct heads heads;
+    struct ckpt_job_heads heads;
     FSDP_TRY(check_rows(job, t, err));
     if (fusion->nmembers == 3) {
-        FSDP_TRY(find_heads(&heads, job, t->tensor.name, err));
+        FSDP_TRY(ckpt_job_heads(&heads, job, t->tensor.name, err));
         shares[0] = heads.query;
         shares[1] = shares[2] = heads.key;
     }
@@ -319,6 +291,9 @@ static int apply(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged
     case CKPT_MAP_SPLIT_GATE_UP:
         rc = remake(job, &gate_up, false, err);
         break;
+    case CKPT_MAP_MEGATRON:
+        *nchanged = 1;
+        return ckpt_job_map_megatron(job, err);
     default:
         return rename_all(job, map, nchanged, err);
     }

@@ -3,7 +3,7 @@
  * The writer under merge and reshard, in progress.
  *
  *   select.c      stored tensors -> output tensors: chosen, renamed, joined, cut, cast
- *   apply_map.c   the renaming, joining and cutting
+ *   apply_map.c   the renaming, joining and cutting; map_megatron.c, heads.c
  *   files.c       output tensors -> files, and which rows each holds
  *   name.c        what the output is called, what must not be overwritten, the temporary folder
  *   job_read.c    elements of output tensors, out of stored ones
@@ -161,6 +161,18 @@ void ckpt_job_tensors_free(struct ckpt_job *job);
 /* apply_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a
  * warning */
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
+
+/* heads.c: attention heads, of queries, and of keys and values; from the options, else from the
+ * config.json that goes along. `what` names the tensor that needs them in the error. */
+struct ckpt_job_heads {
+    uint64_t query, key;
+};
+int ckpt_job_heads(struct ckpt_job_heads *out, const struct ckpt_job *job, const char *what,
+                   struct fsdp_err *err);
+/* config.json's vocab_size; 0: not known. */
+uint64_t ckpt_job_vocab(const struct ckpt_job *job);
+/* map_megatron.c: Megatron-Core's names and stacked layers to Hugging Face's. */
+int ckpt_job_map_megatron(struct ckpt_job *job, struct fsdp_err *err);
 
 /* files.c */
 int ckpt_job_arrange(struct ckpt_job *job, struct fsdp_err *err);

@@ -49,6 +49,7 @@ static const struct {
     {"split-qkv", CKPT_MAP_SPLIT_QKV, false},
     {"fuse-gate-up", CKPT_MAP_FUSE_GATE_UP, false},
     {"split-gate-up", CKPT_MAP_SPLIT_GATE_UP, false},
+    {"megatron-to-hf", CKPT_MAP_MEGATRON, false},
 };
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -151,7 +152,8 @@ static int read_rules(struct ckpt_map *map, const char *path, struct fsdp_err *e
     if (rc == FSDP_ENOTFOUND)
         return fsdp_err_set(err, rc,
                             "'%s' is neither a file of rename rules nor one of torchtitan-to-hf, "
-                            "hf-to-torchtitan, fuse-qkv, split-qkv, fuse-gate-up, split-gate-up",
+                            "hf-to-torchtitan, megatron-to-hf, fuse-qkv, split-qkv, fuse-gate-up, "
+                            "split-gate-up",
                             path);
     if (rc)
         return fsdp_err_pass(err, rc, &why);

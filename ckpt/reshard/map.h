@@ -26,6 +26,7 @@ enum ckpt_map_action {
     CKPT_MAP_SPLIT_QKV,
     CKPT_MAP_FUSE_GATE_UP,
     CKPT_MAP_SPLIT_GATE_UP,
+    CKPT_MAP_MEGATRON,
 };
 
 struct ckpt_map {

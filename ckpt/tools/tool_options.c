@@ -83,8 +83,9 @@ static int take_output(void *to, const char *text, struct fsdp_err *err)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-const char *const tool_maps[] = {"torchtitan-to-hf", "hf-to-torchtitan", "fuse-qkv", "split-qkv",
-                                 "fuse-gate-up",     "split-gate-up",    NULL};
+const char *const tool_maps[] = {
+    "torchtitan-to-hf", "hf-to-torchtitan", "fuse-qkv",       "split-qkv",
+    "fuse-gate-up",     "split-gate-up",    "megatron-to-hf", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
 
 const struct fsdp_cli_option tool_output_rows[] = {
@@ -97,7 +98,8 @@ const struct fsdp_cli_option tool_output_rows[] = {
     {"map", .arg = "MAP", .kind = FSDP_CLI_OWN, .parse = tool_take_map, .words = tool_maps,
      .is_file = true,
      .help = "rename tensors. MAP is a file of rules FROM -> TO, or one of torchtitan-to-hf, "
-             "hf-to-torchtitan, fuse-qkv, split-qkv, fuse-gate-up, split-gate-up; several maps "
+             "hf-to-torchtitan, megatron-to-hf, fuse-qkv, split-qkv, fuse-gate-up, split-gate-up; "
+             "several maps "
              "apply in order"},
     TOOL_HEADS_ROW,
     {"overwrite", .offset = AT(args.overwrite),

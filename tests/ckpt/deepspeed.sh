@@ -41,6 +41,13 @@ echo '{"model_type": "llama"}' >trainer/config.json
 run 0 ckpt-merge trainer -o served --quiet && cmp -s served/config.json trainer/config.json
 ok $? "config.json of the folder above goes along"
 
+# The model states with classes of a user's own in the client state, made by torch.save: what is not needed is not read.
+mkdir client
+cp "$z1"/ckpt/global_step3/* client/
+cp -f "$z1/client_model_states.pt" client/mp_rank_00_model_states.pt
+run 0 ckpt-diff "$z1/ckpt" client
+ok $? "settings of a user's own are no obstacle: $(tail -n 1 out)"
+
 # ---- a run resumes -------------------------------------------------------------------------------
 
 mkdir model

@@ -95,7 +95,7 @@ void ckpt_archive_close(struct ckpt_archive *a)
 }
 
 int ckpt_archive_pickle(struct ckpt_pickle *out, char **data, struct ckpt_archive *a, size_t most,
-                        struct fsdp_err *err)
+                        ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {
     const struct ckpt_zip_entry *entry;
     uint64_t pos = 0;
@@ -110,7 +110,7 @@ int ckpt_archive_pickle(struct ckpt_pickle *out, char **data, struct ckpt_archiv
         ckpt_crc32(0, *data, (size_t)entry->nbytes) != entry->crc32)
         rc = BAD("%s: the checksum of its pickle is wrong: damaged", a->what);
     if (rc == FSDP_OK)
-        rc = ckpt_pickle_parse(out, *data, (size_t)entry->nbytes, a->what, err);
+        rc = parse(out, *data, (size_t)entry->nbytes, a->what, err);
     if (rc) {
         fsdp_free(*data);
         *data = NULL;

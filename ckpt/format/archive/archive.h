@@ -48,8 +48,11 @@ int ckpt_archive_find(const struct ckpt_zip_entry **entry, uint64_t *pos,
 int ckpt_archive_storage(const struct ckpt_zip_entry **entry, uint64_t *pos,
                          const struct ckpt_archive *a, const struct ckpt_view_args *view,
                          struct fsdp_err *err);
-/* data.pkl, parsed; its checksum is compared. *data is freed with fsdp_free after *out is. */
+/* data.pkl, parsed by `parse` (ckpt_pickle_parse or the like); its checksum is compared. *data is
+ * freed with fsdp_free after *out is. */
+typedef int ckpt_archive_parse_f(struct ckpt_pickle *out, const void *data, size_t nbytes,
+                                 const char *what, struct fsdp_err *err);
 int ckpt_archive_pickle(struct ckpt_pickle *out, char **data, struct ckpt_archive *a, size_t most,
-                        struct fsdp_err *err);
+                        ckpt_archive_parse_f *parse, struct fsdp_err *err);
 
 #endif

@@ -103,7 +103,7 @@ static int blob_read(struct blob *out, struct ckpt *ckpt, size_t index, struct f
 
     FSDP_TRY(
         archive_open(&a, ckpt, piece->file, piece->pos, piece->blob_nbytes, tensor->stored, err));
-    int rc = ckpt_archive_pickle(&pickle, &data, a, PICKLE_NBYTES, err);
+    int rc = ckpt_archive_pickle(&pickle, &data, a, PICKLE_NBYTES, ckpt_pickle_parse, err);
     if (rc == FSDP_OK)
         rc = ckpt_view_parse(&v, pickle.root, a->what, err);
     if (rc == FSDP_OK)
@@ -194,7 +194,7 @@ int ckpt_blob_value(struct ckpt_pickle *out, char **data, struct ckpt *ckpt, int
 
     *data = NULL;
     FSDP_TRY(archive_open(&a, ckpt, file, pos, nbytes, name, err));
-    int rc = ckpt_archive_pickle(out, data, a, CKPT_MAX_VALUE_NBYTES, err);
+    int rc = ckpt_archive_pickle(out, data, a, CKPT_MAX_VALUE_NBYTES, ckpt_pickle_parse, err);
     ckpt_archive_close(a);
     fsdp_free(a);
     return rc;

@@ -137,9 +137,11 @@ static int files_open(struct ckpt_ds_ranks *out, struct ckpt *ckpt, const struct
         FSDP_TRY(file_list(ckpt, f->optims[i], err));
     FSDP_TRY(ckpt_readers_create(ckpt, err));
     for (; out->nopened_models < out->nmodels; out->nopened_models++)
-        FSDP_TRY(ckpt_saved_open(&out->models[out->nopened_models], ckpt, file++, err));
+        FSDP_TRY(ckpt_saved_open(&out->models[out->nopened_models], ckpt, file++,
+                                 ckpt_pickle_parse_opaque, err));
     for (; out->nopened_optims < f->noptims; out->nopened_optims++)
-        FSDP_TRY(ckpt_saved_open(&out->optims[out->nopened_optims], ckpt, file++, err));
+        FSDP_TRY(ckpt_saved_open(&out->optims[out->nopened_optims], ckpt, file++,
+                                 ckpt_pickle_parse_opaque, err));
     return FSDP_OK;
 }
 

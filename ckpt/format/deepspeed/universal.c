@@ -150,7 +150,7 @@ static int part_take(struct ckpt_ds_reader *r, const struct part *part, const ch
     struct ckpt_view_args view;
     struct ckpt_ds_stream stream = {0};
 
-    FSDP_TRY(ckpt_saved_open(&saved, r->ckpt, part->file, err));
+    FSDP_TRY(ckpt_saved_open(&saved, r->ckpt, part->file, ckpt_pickle_parse_opaque, err));
     const struct ckpt_pk *root = saved.pickle.root, *inner = ckpt_pk_get(root, "param");
     const struct ckpt_pk *value = ckpt_view_is(root) ? root : inner;
     int rc = ckpt_ds_vector_take(&vector, r->storages, &saved, value, param, err);

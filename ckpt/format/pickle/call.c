@@ -5,11 +5,23 @@
 
 /* ---- globals and calls ----------------------------------------------------------------------- */
 
+static const struct ckpt_pk_global opaque_global = {"", "", CKPT_PK_OPAQUE, CKPT_PK_NO_DTYPE};
+static struct ckpt_pk opaque_class = {.type = CKPT_PK_T_GLOBAL, .u.global = &opaque_global};
+
+/* What is made of something that is not known is not known either. */
+static bool is_opaque(const struct ckpt_pk *value)
+{
+    const struct ckpt_pk_global *global = ckpt_pk_global_of(value);
+    return global && global->role == CKPT_PK_OPAQUE;
+}
+
 int machine_push_global(struct machine *m, const char *module, size_t module_nbytes,
                         const char *name, size_t name_nbytes)
 {
     const struct ckpt_pk_global *global =
         ckpt_pk_global_find(module, module_nbytes, name, name_nbytes);
+    if (!global && m->opaque)
+        global = &opaque_global;
     if (!global)
         return fsdp_err_set(m->err, FSDP_EUNSUPPORTED,
                             "%s names the global '%.*s.%.*s': it is not one that torch's "
@@ -46,6 +58,8 @@ static int push_call(struct machine *m, struct ckpt_pk *callee, struct ckpt_pk *
     struct ckpt_pk call = {.type = CKPT_PK_T_CALL};
     struct ckpt_pk *parts[3] = {callee, args, NULL};
 
+    if (is_opaque(callee))
+        parts[0] = callee = &opaque_class;
     if (callee->type != CKPT_PK_T_GLOBAL || args->type != CKPT_PK_T_TUPLE)
         return machine_bad(m, "it calls what is not a known class or function");
     enum ckpt_pk_role role = callee->u.global->role;
@@ -162,7 +176,7 @@ int machine_build(struct machine *m)
     struct ckpt_pk *state = NULL, *object = NULL;
     FSDP_TRY(machine_pop(&state, m));
     FSDP_TRY(machine_pop(&object, m));
-    if (object->type == CKPT_PK_T_DICT || object->type == CKPT_PK_T_LIST)
+    if (object->type == CKPT_PK_T_DICT || object->type == CKPT_PK_T_LIST || is_opaque(object))
         return machine_push(m, object);
     if (object->type != CKPT_PK_T_CALL || object->u.items[2])
         return machine_bad(m, "it gives a state to what has none, or has one");

@@ -94,6 +94,12 @@ static const struct ckpt_pk_global globals[] = {
     {"_io", "BytesIO", CKPT_PK_BYTESIO, NONE},
     {"io", "BytesIO", CKPT_PK_BYTESIO, NONE},
 
+    /* The plan that Megatron-Core's .metadata keeps. */
+    {"torch.distributed.checkpoint.planner", "SavePlan", CKPT_PK_OTHER, NONE},
+    {"torch.distributed.checkpoint.planner", "WriteItem", CKPT_PK_OTHER, NONE},
+    {"torch.distributed.checkpoint.planner", "WriteItemType", CKPT_PK_OTHER, NONE},
+    {"torch.distributed.checkpoint.planner", "TensorWriteData", CKPT_PK_OTHER, NONE},
+
     /* DeepSpeed's settings, next to its tensors. */
     {"deepspeed.runtime.fp16.loss_scaler", "LossScaler", CKPT_PK_OTHER, NONE},
     {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", CKPT_PK_OTHER, NONE},

@@ -25,6 +25,7 @@ struct machine {
     struct ckpt_pk_memo memo;
     size_t nmemo; /* above all indices so far */
     const char *what;
+    bool opaque; /* globals that are not known become CKPT_PK_OPAQUE */
     struct fsdp_err *err;
 };
 

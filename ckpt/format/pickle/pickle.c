@@ -343,16 +343,23 @@ static int run_machine(struct machine *m)
     return FSDP_OK;
 }
 
+enum { PARSE_PLAIN, PARSE_SHARED, PARSE_OPAQUE };
+
 static int parse_pickle(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
-                        bool shared, struct fsdp_err *err)
+                        int how, struct fsdp_err *err)
 {
-    struct machine m = {.out = out, .data = data, .nbytes = nbytes, .what = what, .err = err};
+    struct machine m = {.out = out,
+                        .data = data,
+                        .nbytes = nbytes,
+                        .what = what,
+                        .opaque = how == PARSE_OPAQUE,
+                        .err = err};
     const size_t most = nbytes < SIZE_MAX / GROWTH / 2 ? nbytes * GROWTH : SIZE_MAX / 2;
     m.memory = (struct ckpt_pk_memory){
         .pickle = out, .input_nbytes = nbytes, .room = most + LEAST_ROOM, .err = err};
     memset(out, 0, sizeof *out);
     int rc = ckpt_pk_memo_create(&m.memo, data, nbytes, err);
-    if (rc == FSDP_OK && shared)
+    if (rc == FSDP_OK && how == PARSE_SHARED)
         rc = ckpt_pk_share_create(&m.share, err);
     if (rc == FSDP_OK)
         rc = run_machine(&m);
@@ -368,13 +375,19 @@ static int parse_pickle(struct ckpt_pickle *out, const void *data, size_t nbytes
 int ckpt_pickle_parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
                       struct fsdp_err *err)
 {
-    return parse_pickle(out, data, nbytes, what, false, err);
+    return parse_pickle(out, data, nbytes, what, PARSE_PLAIN, err);
+}
+
+int ckpt_pickle_parse_opaque(struct ckpt_pickle *out, const void *data, size_t nbytes,
+                             const char *what, struct fsdp_err *err)
+{
+    return parse_pickle(out, data, nbytes, what, PARSE_OPAQUE, err);
 }
 
 int ckpt_pickle_parse_shared(struct ckpt_pickle *out, void *data, size_t nbytes, const char *what,
                              struct fsdp_err *err)
 {
-    return parse_pickle(out, data, nbytes, what, true, err);
+    return parse_pickle(out, data, nbytes, what, PARSE_SHARED, err);
 }
 
 void ckpt_pickle_drop(struct ckpt_pickle *pickle, const struct ckpt_pk *value)

@@ -39,12 +39,13 @@ enum ckpt_pk_role {
     CKPT_PK_TENSOR_V3,
     CKPT_PK_PARAMETER,
     CKPT_PK_FROM_TYPE, /* _rebuild_from_type_v2(function, type, arguments, state) */
-    CKPT_PK_DICT,   /* OrderedDict, defaultdict: calls become dicts */
-    CKPT_PK_LIST,   /* set, frozenset, tuple, deque: calls become lists */
-    CKPT_PK_ENCODE, /* _codecs.encode(text, 'latin1'): how protocol 2 writes bytes */
+    CKPT_PK_DICT,      /* OrderedDict, defaultdict: calls become dicts */
+    CKPT_PK_LIST,      /* set, frozenset, tuple, deque: calls become lists */
+    CKPT_PK_ENCODE,    /* _codecs.encode(text, 'latin1'): how protocol 2 writes bytes */
     CKPT_PK_BYTESIO,
     CKPT_PK_PATH,
-    CKPT_PK_OTHER, /* known and harmless; its value is of no use here */
+    CKPT_PK_OTHER,  /* known and harmless; its value is of no use here */
+    CKPT_PK_OPAQUE, /* not known: of ckpt_pickle_parse_opaque */
 };
 
 enum { CKPT_PK_NO_DTYPE = -1 };
@@ -106,6 +107,11 @@ struct ckpt_pickle {
 /* `what` names the pickle in errors. `data` is borrowed by the values. */
 int ckpt_pickle_parse(struct ckpt_pickle *out, const void *data, size_t nbytes, const char *what,
                       struct fsdp_err *err);
+/* The same, but a global that is not in the table becomes a value that nothing is known of, and so
+ * does what is made by calling it: for files in which other programs keep settings of their own
+ * next to what is read. */
+int ckpt_pickle_parse_opaque(struct ckpt_pickle *out, const void *data, size_t nbytes,
+                             const char *what, struct fsdp_err *err);
 /* For a large one: equal values become one, and nothing borrows `data`, from fsdp_alloc, whose
  * contents are lost. */
 int ckpt_pickle_parse_shared(struct ckpt_pickle *out, void *data, size_t nbytes, const char *what,

@@ -179,6 +179,11 @@ int machine_extend(struct machine *m, enum ckpt_pk_type type, size_t first)
     if (first <= machine_floor(m))
         return machine_bad(m, "it adds to nothing");
     struct ckpt_pk *to = m->stack[first - 1];
+    const struct ckpt_pk_global *global = ckpt_pk_global_of(to);
+    if (global && global->role == CKPT_PK_OPAQUE) {
+        m->nstack = first; /* items of what is not known */
+        return FSDP_OK;
+    }
     if (to->type != type || (type == CKPT_PK_T_DICT && (m->nstack - first) % 2))
         return machine_bad(m, "it adds items to what cannot hold them");
     FSDP_TRY(machine_add_items(m, to, m->stack + first, m->nstack - first));

@@ -20,7 +20,7 @@ bool ckpt_saved_is(const void *head, size_t nbytes)
 }
 
 static int open_archive(struct ckpt_saved *out, struct ckpt *ckpt, uint64_t nbytes,
-                        struct fsdp_err *err)
+                        ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {
     struct ckpt_archive *a = fsdp_alloc(1, sizeof *a, "archive", err);
     if (!a)
@@ -32,10 +32,11 @@ static int open_archive(struct ckpt_saved *out, struct ckpt *ckpt, uint64_t nbyt
         return rc;
     }
     out->archive = a;
-    return ckpt_archive_pickle(&out->pickle, &out->data, a, CKPT_MAX_METADATA_NBYTES, err);
+    return ckpt_archive_pickle(&out->pickle, &out->data, a, CKPT_MAX_METADATA_NBYTES, parse, err);
 }
 
-int ckpt_saved_open(struct ckpt_saved *out, struct ckpt *ckpt, int file, struct fsdp_err *err)
+int ckpt_saved_open(struct ckpt_saved *out, struct ckpt *ckpt, int file,
+                    ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {
     const char *path = ckpt->m.layout.files[file].path;
     unsigned char head[CKPT_SAVED_PROBE_NBYTES];
@@ -50,9 +51,9 @@ int ckpt_saved_open(struct ckpt_saved *out, struct ckpt *ckpt, int file, struct 
     if (rc == FSDP_OK)
         rc = ckpt_file_pread(ckpt, file, head, most, 0, err);
     if (rc == FSDP_OK && begins(head, most, zip_magic, sizeof zip_magic))
-        rc = open_archive(out, ckpt, nbytes, err);
+        rc = open_archive(out, ckpt, nbytes, parse, err);
     else if (rc == FSDP_OK && begins(head, most, legacy_magic, sizeof legacy_magic))
-        rc = ckpt_saved_open_legacy(out, ckpt, err);
+        rc = ckpt_saved_open_legacy(out, ckpt, parse, err);
     else if (rc == FSDP_OK)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "%s does not begin as a file of torch.save does",
                           out->what);

@@ -27,8 +27,9 @@ struct ckpt_saved {
 enum { CKPT_SAVED_PROBE_NBYTES = 16 };
 bool ckpt_saved_is(const void *head, size_t nbytes);
 
-/* Reads a file of the layout, but for the bytes of its tensors. */
-int ckpt_saved_open(struct ckpt_saved *out, struct ckpt *ckpt, int file, struct fsdp_err *err);
+/* Reads a file of the layout, but for the bytes of its tensors. parse: of its value. */
+int ckpt_saved_open(struct ckpt_saved *out, struct ckpt *ckpt, int file,
+                    ckpt_archive_parse_f *parse, struct fsdp_err *err);
 /* Zeroed is closed. */
 void ckpt_saved_close(struct ckpt_saved *saved);
 /* The storage that a view is of. */
@@ -36,6 +37,7 @@ int ckpt_saved_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
                        const struct ckpt_view_args *view, struct fsdp_err *err);
 
 /* saved_legacy.c */
-int ckpt_saved_open_legacy(struct ckpt_saved *out, struct ckpt *ckpt, struct fsdp_err *err);
+int ckpt_saved_open_legacy(struct ckpt_saved *out, struct ckpt *ckpt, ckpt_archive_parse_f *parse,
+                           struct fsdp_err *err);
 
 #endif

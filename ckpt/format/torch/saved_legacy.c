@@ -41,14 +41,14 @@ static int compare_storages(const void *a, const void *b)
 }
 
 /* The pickles of the first nbytes of the file. *end: where the storages begin. */
-static int pickles_parse(struct ckpt_saved *out, size_t *end, const char *data, size_t nbytes,
-                         struct fsdp_err *err)
+static int pickles_parse(struct ckpt_saved *out, size_t *end, size_t nbytes,
+                         ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {
     size_t at = 0;
 
     for (int i = 0; i < NPICKLES; i++) {
         struct ckpt_pickle pickle = {0};
-        FSDP_TRY(ckpt_pickle_parse(&pickle, data + at, nbytes - at, out->what, err));
+        FSDP_TRY(parse(&pickle, out->data + at, nbytes - at, out->what, err));
         at += pickle.nbytes;
         const struct ckpt_pk *little = ckpt_pk_get(pickle.root, "little_endian");
         const bool big = i == AT_SYSTEM && little && !little->u.integer;
@@ -68,7 +68,7 @@ static int pickles_parse(struct ckpt_saved *out, size_t *end, const char *data, 
 
 /* Reads as much of the file as the pickles need, which nothing tells. */
 static int pickles_read(struct ckpt_saved *out, size_t *end, struct ckpt *ckpt, uint64_t nbytes,
-                        struct fsdp_err *err)
+                        ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {
     for (size_t most = FIRST_NBYTES;; most *= 4) {
         const size_t n = nbytes < most ? (size_t)nbytes : most;
@@ -76,7 +76,7 @@ static int pickles_read(struct ckpt_saved *out, size_t *end, struct ckpt *ckpt, 
         if (!(out->data = fsdp_alloc(n, 1, "pickles", err)))
             return FSDP_ENOMEM;
         FSDP_TRY(ckpt_file_pread(ckpt, out->file, out->data, n, 0, err));
-        const int rc = pickles_parse(out, end, out->data, n, &why);
+        const int rc = pickles_parse(out, end, n, parse, &why);
         if (rc == FSDP_OK)
             return FSDP_OK;
         if (rc != FSDP_ECORRUPT || n == nbytes || most >= CKPT_MAX_METADATA_NBYTES)
@@ -162,14 +162,15 @@ static int storages_place(struct ckpt_saved *out, struct ckpt *ckpt, const struc
     return FSDP_OK;
 }
 
-int ckpt_saved_open_legacy(struct ckpt_saved *out, struct ckpt *ckpt, struct fsdp_err *err)
+int ckpt_saved_open_legacy(struct ckpt_saved *out, struct ckpt *ckpt, ckpt_archive_parse_f *parse,
+                           struct fsdp_err *err)
 {
     struct sizes sizes = {.saved = out, .err = err};
     uint64_t nbytes = 0;
     size_t end = 0;
 
     FSDP_TRY(ckpt_file_nbytes(&nbytes, ckpt, out->file, err));
-    FSDP_TRY(pickles_read(out, &end, ckpt, nbytes, err));
+    FSDP_TRY(pickles_read(out, &end, ckpt, nbytes, parse, err));
     const struct ckpt_pk *keys = out->keys.root;
     if (!ckpt_pk_is_list(keys))
         return BAD("%s: it does not list its storages", out->what);
