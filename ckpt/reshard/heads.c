@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What maps need to know of the model beside its tensors. */
+/* What maps need to know of the model that its tensors do not tell. */
 #include <jansson.h>
 
 #include "job.h"

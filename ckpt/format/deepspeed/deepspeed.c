@@ -93,15 +93,10 @@ static int open_deepspeed(struct ckpt *ckpt, struct fsdp_err *err)
 
     ckpt->m.step = -1;
     ckpt->m.shard_size = ckpt->m.replicate_size = 1;
-    ckpt->format_state = r.storages = fsdp_alloc(1, sizeof *r.storages, "storages", err);
-    if (!r.storages)
-        goto out;
+    FSDP_TRY_GOTO(ckpt_plain_begin(&r.storages, ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_ds_ranks_open(&r.ranks, ckpt, err), out);
     FSDP_TRY_GOTO(tensors_take(&r, err), out);
-    ckpt_ds_storages_sort(r.storages);
-    ckpt->has_checksums = true;
-    for (size_t i = 0; i < r.storages->count; i++)
-        ckpt->has_checksums &= r.storages->items[i].crc32 != 0;
+    ckpt_plain_end(ckpt);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(aliases_take(&r, err), out);
@@ -116,101 +111,6 @@ out:
     }
     fsdp_free(r.pos);
     ckpt_ds_ranks_close(&r.ranks);
-    return rc;
-}
-
-static void close_deepspeed(struct ckpt *ckpt)
-{
-    struct ckpt_ds_storages *storages = ckpt->format_state;
-
-    if (storages)
-        fsdp_free(storages->items);
-    fsdp_free(storages);
-    ckpt->format_state = NULL;
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-static int read_extent(const struct ckpt_scatter *s, const struct ckpt_extent *extent,
-                       const struct ckpt_block *block, const struct fsdp_tensor *tensor)
-{
-    const struct ckpt_view view = {
-        .storage = ckpt_ds_storage_at(s->ckpt->format_state, extent->file, extent->pos),
-        .summed = true};
-    return ckpt_view_read(s, &view, extent, block, tensor);
-}
-
-static struct ckpt_storage *storage_of(const struct ckpt *ckpt, size_t piece)
-{
-    const struct ckpt_piece *p = &ckpt->m.layout.pieces[piece];
-    return ckpt_ds_storage_at(ckpt->format_state, p->file, p->pos);
-}
-
-static int check_piece(struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
-{
-    return ckpt_storage_prove(ckpt, storage_of(ckpt, piece), piece, err);
-}
-
-/* A part of a storage that was read, in the order of the files. */
-struct read_part {
-    struct ckpt_storage *storage;
-    uint64_t pos, nbytes;
-    size_t piece;
-};
-
-static int compare_parts(const void *a, const void *b)
-{
-    const struct read_part *x = a, *y = b;
-    if (x->storage != y->storage)
-        return x->storage < y->storage ? -1 : 1;
-    return x->pos < y->pos ? -1 : x->pos > y->pos;
-}
-
-/* What no tensor has of the storage of parts[0..count): padding. Then all of it was read. */
-static int read_padding(struct ckpt *ckpt, const struct read_part *parts, size_t count,
-                        struct fsdp_err *err)
-{
-    struct ckpt_storage *storage = parts[0].storage;
-    uint64_t pos = storage->pos, used = 0;
-
-    for (size_t i = 0; i < count; i++)
-        used += parts[i].nbytes;
-    if (storage->nsummed != used)
-        return ckpt_storage_check(ckpt, storage, parts[0].piece, err);
-    for (size_t i = 0; i <= count; i++) {
-        const uint64_t end = i < count ? parts[i].pos : storage->pos + storage->nbytes;
-        if (end > pos)
-            FSDP_TRY(ckpt_storage_add(ckpt, storage, parts[0].piece, pos, end - pos, err));
-        pos = i < count ? parts[i].pos + parts[i].nbytes : end;
-    }
-    return FSDP_OK;
-}
-
-static int check_rest(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    const struct ckpt_layout *layout = &ckpt->m.layout;
-    struct read_part *parts = fsdp_alloc(layout->npieces, sizeof *parts, "parts", err);
-    size_t count = 0;
-    int rc = parts ? FSDP_OK : FSDP_ENOMEM;
-
-    for (size_t i = 0; parts && i < layout->npieces; i++) {
-        const struct ckpt_piece *p = &layout->pieces[i];
-        const struct fsdp_tensor *tensor = &layout->tensors[p->tensor].tensor;
-        const struct fsdp_box box = ckpt_piece_box(p, tensor->ndim);
-        struct ckpt_storage *storage = storage_of(ckpt, i);
-        if (storage->nsummed)
-            parts[count++] = (struct read_part){
-                storage, p->pos,
-                fsdp_box_nelem(&box, tensor->ndim) * fsdp_dtype_nbytes(tensor->dtype), i};
-    }
-    if (count)
-        qsort(parts, count, sizeof *parts, compare_parts);
-    for (size_t i = 0, end; rc == FSDP_OK && i < count; i = end) {
-        for (end = i + 1; end < count && parts[end].storage == parts[i].storage; end++)
-            ;
-        rc = read_padding(ckpt, parts + i, end - i, err);
-    }
-    fsdp_free(parts);
     return rc;
 }
 
@@ -286,8 +186,8 @@ const struct ckpt_format_ops ckpt_deepspeed_ops = {
     .recognize = recognize_file,
     .recognize_within = recognize_within,
     .open = open_deepspeed,
-    .close = close_deepspeed,
-    .read_extent = read_extent,
-    .check_piece = check_piece,
-    .check_rest = check_rest,
+    .close = ckpt_plain_close,
+    .read_extent = ckpt_plain_read_extent,
+    .check_piece = ckpt_plain_check_piece,
+    .check_rest = ckpt_plain_check_rest,
 };

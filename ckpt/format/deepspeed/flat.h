@@ -9,44 +9,21 @@
 #ifndef CKPT_DEEPSPEED_FLAT_H
 #define CKPT_DEEPSPEED_FLAT_H
 
-#include "format/archive/storage.h"
-#include "format/torch/saved.h"
-
-/* A vector in a file. */
-struct ckpt_ds_vector {
-    int file;
-    enum fsdp_dtype dtype;
-    uint64_t pos, nelem; /* of the first element in the file; how many */
-};
+#include "format/torch/plain.h"
 
 /* Vectors one after another. */
 struct ckpt_ds_stream {
-    struct ckpt_ds_vector *vectors;
+    struct ckpt_plain_vector *vectors;
     size_t count, max;
     uint64_t nelem; /* of all */
 };
 
-/* What reading needs: storages of all files, sorted by file and place after the last was taken. */
-struct ckpt_ds_storages {
-    struct ckpt_storage *items;
-    size_t count, max;
-};
-
-/* A vector of a tensor that torch.save wrote; it must lie plain in its storage. name: of the tensor
- * in errors. */
-int ckpt_ds_vector_take(struct ckpt_ds_vector *out, struct ckpt_ds_storages *storages,
-                        const struct ckpt_saved *saved, const struct ckpt_pk *value,
-                        const char *name, struct fsdp_err *err);
-int ckpt_ds_stream_add(struct ckpt_ds_stream *stream, const struct ckpt_ds_vector *vector,
+int ckpt_ds_stream_add(struct ckpt_ds_stream *stream, const struct ckpt_plain_vector *vector,
                        struct fsdp_err *err);
 void ckpt_ds_stream_free(struct ckpt_ds_stream *stream);
 /* nelem elements from `pos` of the stream are those of the last tensor of the layout from its
  * element `at`. */
 int ckpt_ds_stream_place(const struct ckpt_ds_stream *stream, uint64_t pos, uint64_t at,
                          uint64_t nelem, struct ckpt_layout *layout, struct fsdp_err *err);
-void ckpt_ds_storages_sort(struct ckpt_ds_storages *storages);
-/* The storage that holds a byte of a file; NULL: none. */
-struct ckpt_storage *ckpt_ds_storage_at(const struct ckpt_ds_storages *storages, int file,
-                                        uint64_t pos);
 
 #endif

@@ -11,11 +11,11 @@ static int whole_take(struct ckpt_ds_reader *r, const char *name, const struct c
 {
     const struct ckpt_saved *saved = &r->ranks.models[0];
     struct ckpt_ds_stream stream = {0};
-    struct ckpt_ds_vector vector;
+    struct ckpt_plain_vector vector;
     struct ckpt_view_args view;
     struct fsdp_tensor tensor = {.name = name};
 
-    FSDP_TRY(ckpt_ds_vector_take(&vector, r->storages, saved, value, name, err));
+    FSDP_TRY(ckpt_plain_take(&vector, r->storages, saved, value, name, err));
     FSDP_TRY(ckpt_view_parse(&view, value, saved->what, err));
     tensor.dtype = view.dtype;
     tensor.ndim = view.ndim;
@@ -35,7 +35,7 @@ static int frozen_take(struct ckpt_ds_reader *r, const char *name, const struct 
 {
     struct fsdp_tensor tensor;
     struct ckpt_ds_stream stream = {0};
-    struct ckpt_ds_vector vector;
+    struct ckpt_plain_vector vector;
     int rc = FSDP_OK;
 
     FSDP_TRY(ckpt_ds_shape(&tensor, name, shape, r->ranks.models[0].what, err));
@@ -43,7 +43,7 @@ static int frozen_take(struct ckpt_ds_reader *r, const char *name, const struct 
     for (int i = 0; rc == FSDP_OK && i < r->ranks.nmodels; i++) {
         const struct ckpt_saved *saved = &r->ranks.models[i];
         const struct ckpt_pk *parts = ckpt_pk_get(saved->pickle.root, "frozen_param_fragments");
-        rc = ckpt_ds_vector_take(&vector, r->storages, saved, ckpt_pk_get(parts, name), name, err);
+        rc = ckpt_plain_take(&vector, r->storages, saved, ckpt_pk_get(parts, name), name, err);
         if (rc == FSDP_OK && i && vector.dtype != tensor.dtype)
             rc = BAD("%s: '%s' has another dtype than in %s", saved->what, name,
                      r->ranks.models[0].what);

@@ -39,18 +39,18 @@ static const struct ckpt_pk *state_at(const struct ckpt_pk *states, size_t i)
 static int slots_list(struct ckpt_ds_reader *r, const struct ckpt_pk *masters, struct fsdp_err *err)
 {
     const struct ckpt_pk *state = state_at(states_of(r, 0), 0);
-    struct ckpt_ds_vector master, other;
+    struct ckpt_plain_vector master, other;
 
     r->nslots = 1;
-    FSDP_TRY(ckpt_ds_vector_take(&master, r->storages, &r->ranks.optims[0],
-                                 ckpt_pk_item(masters, 0), "masters", err));
+    FSDP_TRY(ckpt_plain_take(&master, r->storages, &r->ranks.optims[0], ckpt_pk_item(masters, 0),
+                             "masters", err));
     for (size_t k = 0; state && state->type == CKPT_PK_T_DICT && k + 1 < state->nitems; k += 2) {
         const struct ckpt_pk *name = state->u.items[k], *value = state->u.items[k + 1];
         if (name->type != CKPT_PK_T_TEXT || name->nitems >= CKPT_DS_SLOT_NBYTES ||
             !ckpt_view_is(value) || memchr(name->u.text, 0, name->nitems))
             continue;
-        FSDP_TRY(ckpt_ds_vector_take(&other, r->storages, &r->ranks.optims[0], value,
-                                     "the optimizer's state", err));
+        FSDP_TRY(ckpt_plain_take(&other, r->storages, &r->ranks.optims[0], value,
+                                 "the optimizer's state", err));
         if (ckpt_pk_is_text(name, "step")) {
             if (other.nelem == 1)
                 r->step = other;
@@ -74,15 +74,15 @@ static int vector_add(struct ckpt_ds_reader *r, int rank, size_t i, const struct
 {
     const struct ckpt_saved *saved = &r->ranks.optims[rank];
     const struct ckpt_pk *state = state_at(states_of(r, rank), i);
-    struct ckpt_ds_vector vector;
+    struct ckpt_plain_vector vector;
 
-    FSDP_TRY(ckpt_ds_vector_take(&vector, r->storages, saved, master, "masters", err));
+    FSDP_TRY(ckpt_plain_take(&vector, r->storages, saved, master, "masters", err));
     FSDP_TRY(ckpt_ds_stream_add(&r->slots[0].streams[stream], &vector, err));
     const uint64_t nelem = vector.nelem;
     for (int s = 1; s < r->nslots; s++) {
         const char *name = r->slots[s].name;
         const struct ckpt_pk *value = ckpt_pk_get(state, name);
-        FSDP_TRY(ckpt_ds_vector_take(&vector, r->storages, saved, value, name, err));
+        FSDP_TRY(ckpt_plain_take(&vector, r->storages, saved, value, name, err));
         /* The masters may be saved without the padding at their end. */
         if (vector.nelem < nelem)
             return BAD("%s: '%s' of vector %zu has %llu elements, and its masters have %llu",

@@ -17,13 +17,13 @@ struct ckpt_ds_slot {
 struct ckpt_ds_reader {
     struct ckpt *ckpt;
     struct ckpt_ds_ranks ranks;
-    struct ckpt_ds_storages *storages; /* ckpt->format_state */
-    bool by_rank;                      /* ZeRO 3: a stream is a rank's, not a group's */
+    struct ckpt_plain_storages *storages; /* ckpt->format_state */
+    bool by_rank;                         /* ZeRO 3: a stream is a rank's, not a group's */
     int nstreams;
     int nslots;
     struct ckpt_ds_slot slots[CKPT_DS_MOST_SLOTS];
-    uint64_t *pos;              /* [nstreams] where the next parameter begins */
-    struct ckpt_ds_vector step; /* the optimizer's counter; nelem 0: there is none */
+    uint64_t *pos;                 /* [nstreams] where the next parameter begins */
+    struct ckpt_plain_vector step; /* the optimizer's counter; nelem 0: there is none */
 };
 
 /* masters.c: parameters and what the optimizer keeps for them, of `param_shapes`. */

@@ -146,14 +146,14 @@ static int part_take(struct ckpt_ds_reader *r, const struct part *part, const ch
     const bool is_master = !strcmp(part->slot, "fp32"), is_step = !strcmp(part->slot, "step");
     char name[CKPT_MAX_NAME_NBYTES + CKPT_DS_SLOT_NBYTES + 8];
     struct ckpt_saved saved;
-    struct ckpt_ds_vector vector;
+    struct ckpt_plain_vector vector;
     struct ckpt_view_args view;
     struct ckpt_ds_stream stream = {0};
 
     FSDP_TRY(ckpt_saved_open(&saved, r->ckpt, part->file, ckpt_pickle_parse_opaque, err));
     const struct ckpt_pk *root = saved.pickle.root, *inner = ckpt_pk_get(root, "param");
     const struct ckpt_pk *value = ckpt_view_is(root) ? root : inner;
-    int rc = ckpt_ds_vector_take(&vector, r->storages, &saved, value, param, err);
+    int rc = ckpt_plain_take(&vector, r->storages, &saved, value, param, err);
     if (rc == FSDP_OK)
         rc = ckpt_view_parse(&view, value, saved.what, err);
     struct fsdp_tensor tensor = {.name = param, .dtype = vector.dtype};
