@@ -67,7 +67,7 @@ struct ckpt_format_ops {
 };
 
 extern const struct ckpt_format_ops ckpt_native_ops, ckpt_hf_ops, ckpt_dcp_ops, ckpt_torch_ops,
-    ckpt_deepspeed_ops;
+    ckpt_deepspeed_ops, ckpt_megatron_ops;
 
 /* The format of what lies at ckpt->path, in *out. FSDP_ENOTFOUND says what is there instead. */
 int ckpt_format_find(const struct ckpt_format_ops **out, struct ckpt *ckpt, struct fsdp_err *err);

@@ -66,7 +66,8 @@ static const char *kind_name(enum fsdp_slice_kind kind)
 
 static const char *format_name(const struct ckpt *ckpt)
 {
-    static const char *const names[] = {"native", "safetensors", "dcp", "torch.save", "deepspeed"};
+    static const char *const names[] = {"native",     "safetensors", "dcp",
+                                        "torch.save", "deepspeed",   "megatron"};
     return names[ckpt_format(ckpt)];
 }
 

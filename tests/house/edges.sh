@@ -56,6 +56,7 @@ ckpt/format/dcp        ckpt.h ckpt/format/archive ckpt/format/hf ckpt/format/pic
 ckpt/format/deepspeed  ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/gguf       ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/format/megatron   ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/native     ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/pickle     ckpt/util fsdp/base.h
 ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util

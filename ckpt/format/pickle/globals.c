@@ -91,6 +91,7 @@ static const struct ckpt_pk_global globals[] = {
     {"__builtin__", "int", CKPT_PK_OTHER, NONE},
     {"__builtin__", "float", CKPT_PK_OTHER, NONE},
     {"_codecs", "encode", CKPT_PK_ENCODE, NONE},
+    {"argparse", "Namespace", CKPT_PK_OTHER, NONE},
     {"_io", "BytesIO", CKPT_PK_BYTESIO, NONE},
     {"io", "BytesIO", CKPT_PK_BYTESIO, NONE},
 

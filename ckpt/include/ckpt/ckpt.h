@@ -233,6 +233,7 @@ enum ckpt_format {
     CKPT_DCP,       /* torch.distributed.checkpoint: .metadata and .distcp */
     CKPT_TORCH,     /* torch.save: a file, or a folder of pytorch_model*.bin */
     CKPT_DEEPSPEED, /* of ZeRO 1 to 3: a folder of *_model_states.pt and *_optim_states.pt */
+    CKPT_MEGATRON,  /* a folder of mp_rank_*; newer ones are CKPT_DCP */
 };
 
 /* What a tensor is for. */
