@@ -70,6 +70,13 @@ static int tensors_take(struct ckpt_ds_reader *r, struct fsdp_err *err)
         FSDP_TRY(ckpt_ds_universal_take(&universal, r, groups, err));
     if (universal)
         return FSDP_OK;
+    /* Without ZeRO the optimizer's state is in the file of the model states. */
+    const struct ckpt_pk *optimizer = ckpt_pk_get(root, "optimizer");
+    if (!zero && (r->ranks.by_rank || !optimizer || optimizer->type == CKPT_PK_T_NONE))
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "'%s' has no *_optim_states.pt, which hold the fp32 weights of ZeRO; "
+                            "bring the files of all ranks together",
+                            r->ckpt->path);
     if (zero && (!ckpt_pk_is_list(groups) || !groups->nitems || groups->nitems > CKPT_MAX_UNITS))
         return BAD("%s has no 'param_shapes'", r->ranks.models[0].what);
     if (zero)
@@ -110,6 +117,7 @@ out:
         fsdp_free(r.slots[i].streams);
     }
     fsdp_free(r.pos);
+    fsdp_free(r.steps);
     ckpt_ds_ranks_close(&r.ranks);
     return rc;
 }

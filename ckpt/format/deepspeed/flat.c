@@ -20,6 +20,27 @@ void ckpt_ds_stream_free(struct ckpt_ds_stream *stream)
     *stream = (struct ckpt_ds_stream){0};
 }
 
+const struct ckpt_plain_vector *ckpt_ds_stream_at(bool *whole, size_t *index,
+                                                  const struct ckpt_ds_stream *stream, uint64_t pos,
+                                                  uint64_t nelem)
+{
+    const struct ckpt_plain_vector *first = NULL;
+    uint64_t from = 0;
+
+    *whole = true;
+    *index = 0;
+    for (size_t i = 0; i < stream->count && from < pos + nelem; i++) {
+        const struct ckpt_plain_vector *vector = &stream->vectors[i];
+        from += vector->nelem;
+        if (from <= pos)
+            continue;
+        *index = first ? *index : i;
+        first = first ? first : vector;
+        *whole &= (vector->file == CKPT_DS_NOTHING) == (first->file == CKPT_DS_NOTHING);
+    }
+    return first;
+}
+
 int ckpt_ds_stream_place(const struct ckpt_ds_stream *stream, uint64_t pos, uint64_t at,
                          uint64_t nelem, struct ckpt_layout *layout, struct fsdp_err *err)
 {

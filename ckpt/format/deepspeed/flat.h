@@ -11,6 +11,8 @@
 
 #include "format/torch/plain.h"
 
+enum { CKPT_DS_NOTHING = -1 }; /* file of a vector that is not there, though its masters are */
+
 /* Vectors one after another. */
 struct ckpt_ds_stream {
     struct ckpt_plain_vector *vectors;
@@ -21,6 +23,11 @@ struct ckpt_ds_stream {
 int ckpt_ds_stream_add(struct ckpt_ds_stream *stream, const struct ckpt_plain_vector *vector,
                        struct fsdp_err *err);
 void ckpt_ds_stream_free(struct ckpt_ds_stream *stream);
+/* The vector that holds element `pos`. *whole: it and all that follow it up to pos + nelem are
+ * there, or none of them is. NULL: behind the end. */
+const struct ckpt_plain_vector *ckpt_ds_stream_at(bool *whole, size_t *index,
+                                                  const struct ckpt_ds_stream *stream, uint64_t pos,
+                                                  uint64_t nelem);
 /* nelem elements from `pos` of the stream are those of the last tensor of the layout from its
  * element `at`. */
 int ckpt_ds_stream_place(const struct ckpt_ds_stream *stream, uint64_t pos, uint64_t at,

@@ -100,18 +100,21 @@ static int module_take(struct ckpt_ds_reader *r, const struct ckpt_pk *groups,
     char name[CKPT_MAX_NAME_NBYTES + 1];
 
     if (!module || module->type != CKPT_PK_T_DICT)
-        return r->ranks.nopened_optims ? FSDP_OK
-                                       : BAD("%s has no 'module'", r->ranks.models[0].what);
+        return r->by_rank ? FSDP_OK : BAD("%s has no 'module'", r->ranks.models[0].what);
     for (size_t i = 0; i + 1 < module->nitems; i += 2) {
-        if (!ckpt_view_is(module->u.items[i + 1]) ||
-            (have && ckpt_ds_names_have(have, module->u.items[i])))
+        const struct ckpt_pk *value = module->u.items[i + 1];
+        if (value->type != CKPT_PK_T_CALL || (have && ckpt_ds_names_have(have, module->u.items[i])))
             continue;
         FSDP_TRY(ckpt_ds_name(name, sizeof name, module->u.items[i], r->ranks.models[0].what, err));
         const bool buffer = lists(buffers, name);
         if (!buffer && (r->by_rank || ckpt_pk_get(shared, name) || ckpt_pk_get(frozen, name) ||
                         groups_have(groups, name)))
             continue;
-        FSDP_TRY(whole_take(r, name, module->u.items[i + 1], err));
+        if (!ckpt_view_is(value))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "%s: '%s' in 'module' is of a form that is not read",
+                                r->ranks.models[0].what, name);
+        FSDP_TRY(whole_take(r, name, value, err));
     }
     return FSDP_OK;
 }

@@ -5,122 +5,6 @@
 
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
 
-/* ---- the flat vectors ------------------------------------------------------------------------ */
-
-static const struct ckpt_pk *optimizer_of(const struct ckpt_ds_reader *r, int rank)
-{
-    return ckpt_pk_get(r->ranks.optims[rank].pickle.root, "optimizer_state_dict");
-}
-
-/* What the optimizer keeps for the vectors of a rank: {number of the vector: {name: tensor}}, or a
- * list of these. */
-static const struct ckpt_pk *states_of(const struct ckpt_ds_reader *r, int rank)
-{
-    const struct ckpt_pk *optimizer = optimizer_of(r, rank);
-    const struct ckpt_pk *base =
-        ckpt_pk_get(optimizer, r->by_rank ? "optimizer_state_dict" : "base_optimizer_state");
-    const struct ckpt_pk *state = ckpt_pk_get(base, "state");
-    return state ? state : base;
-}
-
-static const struct ckpt_pk *state_at(const struct ckpt_pk *states, size_t i)
-{
-    if (ckpt_pk_is_list(states))
-        return ckpt_pk_item(states, i);
-    for (size_t k = 0; states && states->type == CKPT_PK_T_DICT && k + 1 < states->nitems; k += 2) {
-        uint64_t number;
-        if (ckpt_pk_u64(&number, states->u.items[k]) && number == i)
-            return states->u.items[k + 1];
-    }
-    return NULL;
-}
-
-/* Slots are what rank 0 has for its first vector, element by element. */
-static int slots_list(struct ckpt_ds_reader *r, const struct ckpt_pk *masters, struct fsdp_err *err)
-{
-    const struct ckpt_pk *state = state_at(states_of(r, 0), 0);
-    struct ckpt_plain_vector master, other;
-
-    r->nslots = 1;
-    FSDP_TRY(ckpt_plain_take(&master, r->storages, &r->ranks.optims[0], ckpt_pk_item(masters, 0),
-                             "masters", err));
-    for (size_t k = 0; state && state->type == CKPT_PK_T_DICT && k + 1 < state->nitems; k += 2) {
-        const struct ckpt_pk *name = state->u.items[k], *value = state->u.items[k + 1];
-        if (name->type != CKPT_PK_T_TEXT || name->nitems >= CKPT_DS_SLOT_NBYTES ||
-            !ckpt_view_is(value) || memchr(name->u.text, 0, name->nitems))
-            continue;
-        FSDP_TRY(ckpt_plain_take(&other, r->storages, &r->ranks.optims[0], value,
-                                 "the optimizer's state", err));
-        if (ckpt_pk_is_text(name, "step")) {
-            if (other.nelem == 1)
-                r->step = other;
-            continue;
-        }
-        if (other.nelem < master.nelem || r->nslots == CKPT_DS_MOST_SLOTS)
-            continue;
-        snprintf(r->slots[r->nslots++].name, CKPT_DS_SLOT_NBYTES, "%.*s", (int)name->nitems,
-                 name->u.text);
-    }
-    for (int i = 0; i < r->nslots; i++)
-        if (!(r->slots[i].streams =
-                  fsdp_alloc((size_t)r->nstreams, sizeof(struct ckpt_ds_stream), "streams", err)))
-            return FSDP_ENOMEM;
-    return FSDP_OK;
-}
-
-/* Vector i of a rank and what is kept for it go to the ends of `stream`. */
-static int vector_add(struct ckpt_ds_reader *r, int rank, size_t i, const struct ckpt_pk *master,
-                      int stream, struct fsdp_err *err)
-{
-    const struct ckpt_saved *saved = &r->ranks.optims[rank];
-    const struct ckpt_pk *state = state_at(states_of(r, rank), i);
-    struct ckpt_plain_vector vector;
-
-    FSDP_TRY(ckpt_plain_take(&vector, r->storages, saved, master, "masters", err));
-    FSDP_TRY(ckpt_ds_stream_add(&r->slots[0].streams[stream], &vector, err));
-    const uint64_t nelem = vector.nelem;
-    for (int s = 1; s < r->nslots; s++) {
-        const char *name = r->slots[s].name;
-        const struct ckpt_pk *value = ckpt_pk_get(state, name);
-        FSDP_TRY(ckpt_plain_take(&vector, r->storages, saved, value, name, err));
-        /* The masters may be saved without the padding at their end. */
-        if (vector.nelem < nelem)
-            return BAD("%s: '%s' of vector %zu has %llu elements, and its masters have %llu",
-                       saved->what, name, i, (unsigned long long)vector.nelem,
-                       (unsigned long long)nelem);
-        FSDP_TRY(ckpt_ds_stream_add(&r->slots[s].streams[stream], &vector, err));
-    }
-    return FSDP_OK;
-}
-
-static int vectors_take(struct ckpt_ds_reader *r, int ngroups, struct fsdp_err *err)
-{
-    const struct ckpt_pk *first = optimizer_of(r, 0);
-    const struct ckpt_pk *masters = ckpt_pk_get(first, "single_partition_of_fp32_groups");
-
-    r->by_rank = !masters;
-    r->nstreams = r->by_rank ? r->ranks.world : ngroups;
-    if (!(r->pos = fsdp_alloc((size_t)r->nstreams, sizeof *r->pos, "places", err)))
-        return FSDP_ENOMEM;
-    const char *key = r->by_rank ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
-    for (int rank = 0; rank < r->ranks.world; rank++) {
-        const char *what = r->ranks.optims[rank].what;
-        masters = ckpt_pk_get(optimizer_of(r, rank), key);
-        if (!ckpt_pk_is_list(masters) || !masters->nitems)
-            return BAD("%s has no '%s': no fp32 masters of ZeRO 1, 2 or 3", what, key);
-        if (!r->by_rank && masters->nitems != (uint32_t)ngroups)
-            return BAD("%s has masters of %u groups, and the model states of %d", what,
-                       masters->nitems, ngroups);
-        if (!rank)
-            FSDP_TRY(slots_list(r, masters, err));
-        for (size_t i = 0; i < masters->nitems; i++)
-            FSDP_TRY(vector_add(r, rank, i, masters->u.items[i], r->by_rank ? rank : (int)i, err));
-    }
-    return FSDP_OK;
-}
-
-/* ---- tensors --------------------------------------------------------------------------------- */
-
 int ckpt_ds_name(char *out, size_t nbytes, const struct ckpt_pk *name, const char *what,
                  struct fsdp_err *err)
 {
@@ -146,55 +30,102 @@ int ckpt_ds_shape(struct fsdp_tensor *out, const char *name, const struct ckpt_p
     return FSDP_OK;
 }
 
+/* Elements [at, at + nelem) of a parameter are those of a stream from its present place on. */
+struct share {
+    int stream;
+    uint64_t at, nelem;
+};
+
+/* Share i of a parameter: of ZeRO 3 that of rank i, else all of it, of a group. False: no more. */
+static bool share_of(struct share *out, const struct ckpt_ds_reader *r, uint64_t nelem, int group,
+                     uint64_t i)
+{
+    const uint64_t world = (uint64_t)r->ranks.world;
+    const uint64_t part = r->by_rank ? (nelem + world - 1) / world : nelem;
+
+    out->stream = r->by_rank ? (int)i : group;
+    out->at = i * part;
+    if (i >= (r->by_rank ? world : 1) || out->at >= nelem)
+        return false;
+    out->nelem = nelem - out->at < part ? nelem - out->at : part;
+    return true;
+}
+
+/* The vector that a slot has for the parameter, NULL: it has none. All shares must be alike. */
+static int slot_vector(const struct ckpt_plain_vector **out, size_t *index,
+                       const struct ckpt_ds_reader *r, const struct ckpt_ds_slot *slot,
+                       const struct fsdp_tensor *param, int group, struct fsdp_err *err)
+{
+    const struct ckpt_plain_vector *first = NULL;
+    struct share share;
+    size_t at;
+
+    for (uint64_t i = 0; share_of(&share, r, fsdp_tensor_nelem(param), group, i); i++) {
+        bool whole;
+        const struct ckpt_plain_vector *vector = ckpt_ds_stream_at(
+            &whole, &at, &slot->streams[share.stream], r->pos[share.stream], share.nelem);
+        if (!vector || !whole ||
+            (first && ((first->file == CKPT_DS_NOTHING) != (vector->file == CKPT_DS_NOTHING) ||
+                       first->dtype != vector->dtype)))
+            return BAD("'%s': '%s' of '%s' is not there as a whole, or has two dtypes",
+                       r->ckpt->path, slot->name[0] ? slot->name : "masters", param->name);
+        *index = first ? *index : at;
+        first = first ? first : vector;
+    }
+    *out = first && first->file != CKPT_DS_NOTHING ? first : NULL;
+    return FSDP_OK;
+}
+
 /* What one slot keeps for a parameter, at the present places. */
 static int slot_place(struct ckpt_ds_reader *r, const struct ckpt_ds_slot *slot,
                       const struct fsdp_tensor *param, int group, struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
-    const uint64_t nelem = fsdp_tensor_nelem(param), world = (uint64_t)r->ranks.world;
-    const uint64_t part = (nelem + world - 1) / world;
+    const uint64_t nelem = fsdp_tensor_nelem(param);
+    const bool is_master = !slot->name[0];
     char name[CKPT_MAX_NAME_NBYTES + 1];
     struct fsdp_tensor tensor = *param;
-    const int first = r->by_rank ? 0 : group;
+    const struct ckpt_plain_vector *vector;
+    struct share share;
+    size_t index;
 
-    if (slot->name[0]) {
+    FSDP_TRY(slot_vector(&vector, &index, r, slot, param, group, err));
+    if (!vector && !(is_master && !nelem))
+        return FSDP_OK;
+    if (!is_master) {
         snprintf(name, sizeof name, "state.%s.%s", param->name, slot->name);
         tensor.name = name;
     }
-    if (slot->streams[first].count)
-        tensor.dtype = slot->streams[first].vectors[0].dtype;
+    tensor.dtype = vector ? vector->dtype : FSDP_F32;
     FSDP_TRY(ckpt_layout_add_tensor(layout, &tensor,
-                                    slot->name[0] ? FSDP_SLICE_OPTIM : FSDP_SLICE_MODEL, err));
-    for (size_t i = 0; i < slot->streams[first].count; i++)
-        if (slot->streams[first].vectors[i].dtype != tensor.dtype)
-            return BAD("'%s': the flat vectors of '%s' have two dtypes", r->ckpt->path,
-                       param->name);
-    if (!r->by_rank)
-        return ckpt_ds_stream_place(&slot->streams[group], r->pos[group], 0, nelem, layout, err);
-    for (uint64_t rank = 0; rank * part < nelem; rank++) {
-        const uint64_t at = rank * part, left = nelem - at;
-        FSDP_TRY(ckpt_ds_stream_place(&slot->streams[rank], r->pos[rank], at,
-                                      left < part ? left : part, layout, err));
-    }
+                                    is_master ? FSDP_SLICE_MODEL : FSDP_SLICE_OPTIM, err));
+    for (uint64_t i = 0; share_of(&share, r, nelem, group, i); i++)
+        FSDP_TRY(ckpt_ds_stream_place(&slot->streams[share.stream], r->pos[share.stream], share.at,
+                                      share.nelem, layout, err));
     return FSDP_OK;
 }
 
-/* The counter of a parameter is that of all. */
-static int step_place(struct ckpt_ds_reader *r, const char *param, struct fsdp_err *err)
+/* The counter of a parameter is that of its vector. */
+static int step_place(struct ckpt_ds_reader *r, const struct fsdp_tensor *param, int group,
+                      struct fsdp_err *err)
 {
     struct ckpt_layout *layout = &r->ckpt->m.layout;
     char name[CKPT_MAX_NAME_NBYTES + 1];
-    const struct fsdp_tensor tensor = {.name = name, .dtype = r->step.dtype};
+    const struct ckpt_plain_vector *vector, *step;
+    size_t index = 0;
 
-    if (!r->step.nelem)
+    FSDP_TRY(slot_vector(&vector, &index, r, &r->slots[0], param, group, err));
+    step = &r->steps[r->by_rank ? index : (size_t)group];
+    if (!vector || step->nelem != 1)
         return FSDP_OK;
-    snprintf(name, sizeof name, "state.%s.step", param);
+    snprintf(name, sizeof name, "state.%s.step", param->name);
+    const struct fsdp_tensor tensor = {.name = name, .dtype = step->dtype};
     FSDP_TRY(ckpt_layout_add_tensor(layout, &tensor, FSDP_SLICE_OPTIM, err));
     const struct ckpt_piece piece = {.tensor = layout->ntensors - 1,
-                                     .file = r->step.file,
+                                     .file = step->file,
                                      .offset = ckpt_dims_zero,
                                      .length = ckpt_dims_zero,
-                                     .pos = r->step.pos};
+                                     .pos = step->pos};
     return ckpt_layout_add_piece(layout, &piece, err);
 }
 
@@ -212,9 +143,10 @@ static int param_take(struct ckpt_ds_reader *r, const struct fsdp_tensor *param,
                        r->ckpt->path, r->by_rank ? "rank" : "group", s, (unsigned long long)have,
                        param->name);
     }
+    FSDP_TRY(ckpt_ds_mapping_check(r, param->name, group, nelem, err));
     for (int i = 0; i < r->nslots; i++)
         FSDP_TRY(slot_place(r, &r->slots[i], param, group, err));
-    FSDP_TRY(step_place(r, param->name, err));
+    FSDP_TRY(step_place(r, param, group, err));
     for (int s = r->by_rank ? 0 : group; s < (r->by_rank ? r->nstreams : group + 1); s++)
         r->pos[s] += need + padding;
     return FSDP_OK;
@@ -223,7 +155,9 @@ static int param_take(struct ckpt_ds_reader *r, const struct fsdp_tensor *param,
 /* Padding behind parameter i of a group, which newer versions tell; else 0. */
 static uint64_t padding_of(const struct ckpt_ds_reader *r, int group, size_t i)
 {
-    const struct ckpt_pk *all = ckpt_pk_get(optimizer_of(r, 0), "param_alignment_paddings");
+    const struct ckpt_pk *all =
+        ckpt_pk_get(ckpt_pk_get(r->ranks.optims[0].pickle.root, "optimizer_state_dict"),
+                    "param_alignment_paddings");
     uint64_t padding = 0;
 
     if (!r->by_rank)
@@ -271,7 +205,7 @@ static int refuse_leftovers(const struct ckpt_ds_reader *r, struct fsdp_err *err
 int ckpt_ds_masters_take(struct ckpt_ds_reader *r, const struct ckpt_pk *groups,
                          struct fsdp_err *err)
 {
-    FSDP_TRY(vectors_take(r, (int)groups->nitems, err));
+    FSDP_TRY(ckpt_ds_vectors_take(r, (int)groups->nitems, err));
     FSDP_TRY(params_take(r, groups, err));
     return refuse_leftovers(r, err);
 }

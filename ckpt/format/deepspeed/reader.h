@@ -22,9 +22,15 @@ struct ckpt_ds_reader {
     int nstreams;
     int nslots;
     struct ckpt_ds_slot slots[CKPT_DS_MOST_SLOTS];
-    uint64_t *pos;                 /* [nstreams] where the next parameter begins */
-    struct ckpt_plain_vector step; /* the optimizer's counter; nelem 0: there is none */
+    uint64_t *pos;                   /* [nstreams] where the next parameter begins */
+    struct ckpt_plain_vector *steps; /* [vectors of a rank] its counter; nelem 0: no tensor */
 };
+
+/* vectors.c: the streams of all slots, and r->steps. */
+int ckpt_ds_vectors_take(struct ckpt_ds_reader *r, int ngroups, struct fsdp_err *err);
+/* ZeRO 1 and 2: do the ranks say that they have the parameter where it is taken from? */
+int ckpt_ds_mapping_check(const struct ckpt_ds_reader *r, const char *param, int group,
+                          uint64_t nelem, struct fsdp_err *err);
 
 /* masters.c: parameters and what the optimizer keeps for them, of `param_shapes`. */
 int ckpt_ds_masters_take(struct ckpt_ds_reader *r, const struct ckpt_pk *groups,

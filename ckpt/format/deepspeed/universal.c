@@ -116,25 +116,28 @@ static const struct ckpt_pk *shape_of(const struct ckpt_pk *groups, const char *
     return shape;
 }
 
-/* The tensor in a file. Of ZeRO 3 it is flat. */
+/* The tensor in a file. Of ZeRO 3 it is flat; else it has the shape that the model states know. */
 static int part_tensor(struct fsdp_tensor *out, const struct ckpt_view_args *view,
                        const char *param, const struct ckpt_pk *shape, const char *what,
                        struct fsdp_err *err)
 {
-    const uint64_t nelem = view->ndim == 1 ? view->size[0] : 0;
     struct fsdp_tensor known;
 
     *out = (struct fsdp_tensor){.name = param, .dtype = view->dtype, .ndim = view->ndim};
     memcpy(out->shape, view->size, sizeof out->shape);
-    if (nelem && shape) {
-        FSDP_TRY(ckpt_ds_shape(&known, param, shape, what, err));
-        if (fsdp_tensor_nelem(&known) != nelem)
-            return BAD("%s has %llu elements, and the model states have %llu for it", what,
-                       (unsigned long long)nelem, (unsigned long long)fsdp_tensor_nelem(&known));
-        out->ndim = known.ndim;
-        memcpy(out->shape, known.shape, sizeof out->shape);
-    }
-    return fsdp_tensor_check(out, err);
+    FSDP_TRY(fsdp_tensor_check(out, err));
+    if (!shape)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_ds_shape(&known, param, shape, what, err));
+    const bool flat = view->ndim == 1 && view->size[0] == fsdp_tensor_nelem(&known);
+    bool same = view->ndim == known.ndim;
+    for (int d = 0; same && d < known.ndim; d++)
+        same = view->size[d] == known.shape[d];
+    if (!same && !flat)
+        return BAD("%s has another shape than the model states know of '%s'", what, param);
+    out->ndim = known.ndim;
+    memcpy(out->shape, known.shape, sizeof out->shape);
+    return FSDP_OK;
 }
 
 /* What a file holds becomes a tensor of the layout. `param`: that of the masters, which come
@@ -153,6 +156,10 @@ static int part_take(struct ckpt_ds_reader *r, const struct part *part, const ch
     FSDP_TRY(ckpt_saved_open(&saved, r->ckpt, part->file, ckpt_pickle_parse_opaque, err));
     const struct ckpt_pk *root = saved.pickle.root, *inner = ckpt_pk_get(root, "param");
     const struct ckpt_pk *value = ckpt_view_is(root) ? root : inner;
+    if (is_step && !ckpt_view_is(value)) { /* a number: the model states have it, too */
+        ckpt_saved_close(&saved);
+        return FSDP_OK;
+    }
     int rc = ckpt_plain_take(&vector, r->storages, &saved, value, param, err);
     if (rc == FSDP_OK)
         rc = ckpt_view_parse(&view, value, saved.what, err);
@@ -196,6 +203,7 @@ static int parts_take(struct ckpt_ds_reader *r, struct parts *parts, const struc
                       struct fsdp_err *err)
 {
     const struct ckpt_pk *shared = ckpt_pk_get(r->ranks.models[0].pickle.root, "shared_params");
+    const struct ckpt_pk *module = ckpt_pk_get(r->ranks.models[0].pickle.root, "module");
     struct fsdp_tensor masters = {.ndim = 0};
 
     FSDP_TRY(refuse_missing(r, &parts->params, groups, err));
@@ -206,6 +214,9 @@ static int parts_take(struct ckpt_ds_reader *r, struct parts *parts, const struc
         if (param[0] == '.' || ckpt_pk_get(shared, param))
             continue;
         FSDP_TRY(is_folder(&is, r->ckpt, param, err));
+        if (is && !shape_of(groups, param) && module && !ckpt_pk_get(module, param))
+            return BAD("'%s/" FOLDER "/%s': the model states know no such parameter", r->ckpt->path,
+                       param);
         if (is)
             FSDP_TRY(param_list(parts, r->ckpt, i, err));
     }

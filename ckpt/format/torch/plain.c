@@ -42,6 +42,18 @@ int ckpt_plain_take(struct ckpt_plain_vector *out, struct ckpt_plain_storages *s
     return storage_add(storages, &storage, err);
 }
 
+int ckpt_plain_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
+                       const struct ckpt_pk *value, struct fsdp_err *err)
+{
+    struct ckpt_view_args view;
+
+    *out = (struct ckpt_storage){0};
+    if (!ckpt_view_is(value))
+        return FSDP_OK;
+    FSDP_TRY(ckpt_view_parse(&view, value, saved->what, err));
+    return view.storage_nbytes ? ckpt_saved_storage(out, saved, &view, err) : FSDP_OK;
+}
+
 int ckpt_plain_place(const struct ckpt_plain_vector *vector, uint64_t pos, uint64_t at,
                      uint64_t nelem, struct ckpt_layout *layout, struct fsdp_err *err)
 {

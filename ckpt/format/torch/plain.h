@@ -29,6 +29,9 @@ int ckpt_plain_begin(struct ckpt_plain_storages **out, struct ckpt *ckpt, struct
 int ckpt_plain_take(struct ckpt_plain_vector *out, struct ckpt_plain_storages *storages,
                     const struct ckpt_saved *saved, const struct ckpt_pk *value, const char *name,
                     struct fsdp_err *err);
+/* The storage of a tensor; zeroed for one without elements. */
+int ckpt_plain_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
+                       const struct ckpt_pk *value, struct fsdp_err *err);
 /* nelem elements from `pos` of the vector are those of the last tensor of the layout from its
  * element `at`: boxes, each contiguous in it. */
 int ckpt_plain_place(const struct ckpt_plain_vector *vector, uint64_t pos, uint64_t at,
