@@ -114,6 +114,20 @@ fresh "$z1"
 cp bad/mp_rank_00_model_states.pt bad/mp_rank_01_model_states.pt
 refused "(tensor or pipeline parallelism, or experts)" "a model that is split"
 fresh "$z1"
+cp "$z1/update2_rank1_optim_states.pt" "bad/$(name 1)"
+refused "are of two saves" "a rank of another step"
+fresh "$z1"
+mv "bad/$(name 0)" kept && mv "bad/$(name 1)" "bad/$(name 0)" && mv kept "bad/$(name 1)"
+refused "the files of ranks were swapped" "two ranks under each other's names"
+for from in "$z1" "$z3"; do
+    fresh "$from"
+    cp "bad/$(name 0)" "bad/$(name 1)"
+    refused "it is a copy" "a rank twice"
+    fresh "$from"
+    rm bad/*optim*
+    refused "no *_optim_states.pt, which hold the fp32 weights" "the optimizer's files of all ranks"
+done
+fresh "$z1"
 size=$(stat -c %s "bad/$(name 1)")
 truncate -s $((size - 5000)) "bad/$(name 1)"
 refused "$(name 1)'" "a file that was cut"
@@ -129,7 +143,7 @@ ok $? "are not merged"
 rm -rf bad
 mkdir bad
 echo ../elsewhere >bad/latest
-refused "'bad' is no checkpoint" "a 'latest' that leads elsewhere"
+refused "'bad/latest' names '../elsewhere'" "a 'latest' that leads elsewhere"
 
 echo "1..$n"
 exit $bad

@@ -44,5 +44,27 @@ printf '%s\n' 'decoder.final_layernorm.weight -> decoder.final_layernorm.scale' 
 run 1 ckpt-merge "$data/torch_dist" -o never --map map --map megatron-to-hf --heads 4x2 && says "'decoder.final_layernorm.scale' has no counterpart"
 ok $? "an unknown tensor: $(tail -n 1 err)"
 
+# ---- the older folders, one for each rank (laid out by a script: the names and parts of Megatron-Core's own model) ----------
+
+run 0 ckpt-merge "$data/mp_rank" -o older --map megatron-to-hf --heads 4x2 --quiet && same older
+ok $? "mp_rank_*: the parts of two ranks are joined: $(tail -n 1 out)"
+run 0 ckpt-verify "$data/mp_rank" && run 0 ckpt-info "$data/mp_rank/iter_0000007" && says 'step         7' && says 'format       megatron'
+ok $? "verified, and by the folder of the iteration"
+cp -r "$data/mp_rank" lost && chmod -R u+w lost
+mv lost/iter_0000007/mp_rank_01 lost/iter_0000007/mp_rank_02
+run 1 ckpt-merge lost -o never && says "there are folders of fewer ranks: some are missing"
+ok $? "a rank that is missing: $(tail -n 1 err)"
+rm -r lost/iter_0000007/mp_rank_02
+run 1 ckpt-merge lost -o never && says "was saved by 2 tensor ranks in 1 stages, and there are folders of 1 in 1"
+ok $? "and the last one: $(tail -n 1 err)"
+run 0 ckpt-merge "$data/mp_rank_stages" -o stages --map megatron-to-hf --heads 4x2 --quiet && same stages
+ok $? "two stages of two ranks: layers have their numbers in the whole model"
+cp -r "$data/mp_rank_stages" lost-stage && chmod -R u+w lost-stage && rm -r lost-stage/mp_rank_01_000
+run 1 ckpt-merge lost-stage -o never && says "the folder of tensor rank 1 of 2, stage 0 of 2, is missing"
+ok $? "a rank of a stage that is missing: $(tail -n 1 err)"
+mkdir -p staged/mp_rank_00_000 staged/mp_rank_00_001_000
+run 1 ckpt-merge staged -o never && says "a rank of expert parallelism, which is not read"
+ok $? "experts by rank: $(tail -n 1 err)"
+
 echo "1..$n"
 exit $bad

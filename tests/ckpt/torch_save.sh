@@ -38,6 +38,14 @@ ok $? "and of the legacy form: $(cat out)"
 cat "$data/zip.pt" >pipe.pt && ln -s pipe.pt link.pt && same link.pt
 ok $? "by a link"
 
+run 0 ckpt-info "$data/odd.pt" && says 'model        2 tensors' && says '[300, 200]' && says "its key is neither a text nor an integer"
+ok $? "one element for many, keys that are no names, an inner state_dict: $(cat err)"
+run 0 ckpt-verify "$data/interleaved.pt" && run 0 ckpt-merge "$data/interleaved.pt" -o interleaved.safetensors --quiet &&
+    run 0 ckpt-diff "$data/interleaved.pt" interleaved.safetensors && says '72 tensors are the same'
+ok $? "views of twelve storages in turn"
+run 0 ckpt-info "$data/folder/pytorch_model-00001-of-00002.bin" && says 'is one of 2 parts of a model'
+ok $? "a part that is named alone: $(cat err)"
+
 # ---- Lightning -----------------------------------------------------------------------------------
 
 # Written by Lightning 2.6: Trainer.save_checkpoint, and ModelParallelStrategy on 2 ranks. Next to each, the weights alone.
@@ -60,6 +68,8 @@ refused() { # file, text, description
 refused "$data/refuse-call.pt" "refuse-call.pt' names the global 'posix.system'" "a pickle that would run a program"
 refused "$data/refuse-module.pt" "names the global 'torch.nn.modules.linear.Linear'" "a whole module"
 refused "$data/refuse-sparse.pt" "names the global 'torch._utils._rebuild_sparse_tensor'" "a sparse tensor"
+refused "$data/refuse-bomb.pt" "its values repeat too often" "a small file that is a large tree"
+refused "$TOP/tests/data/deepspeed-z1-2r/ckpt/global_step3/mp_rank_00_model_states.pt" "is a part of a checkpoint of DeepSpeed: name its folder" "a part of DeepSpeed's"
 cp "$data/zip.pt" damaged.pt
 at=$(grep -abo 'zip/data/0' damaged.pt | head -n 1 | cut -d: -f1)
 at=$(((at + 14 + 63) / 64 * 64 + 4)) # the payload is aligned behind the name

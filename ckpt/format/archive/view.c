@@ -107,8 +107,8 @@ int ckpt_view_prove(bool *plain, uint64_t *nelem, const struct ckpt_view_args *v
         return FSDP_OK;
     for (int d = v->ndim - 1; d >= 0; d--) {
         uint64_t steps = v->size[d] - 1;
-        if (steps && (v->stride[d] > room || last > room || steps > room ||
-                      (v->stride[d] && steps > room / v->stride[d])))
+        if (steps && v->stride[d] &&
+            (v->stride[d] > room || last > room || steps > room / v->stride[d]))
             return BAD("%s: its strides leave its storage", what);
         last += steps * v->stride[d];
         *plain &= !steps || v->stride[d] == dense;

@@ -309,12 +309,12 @@ static int parents_find(struct settling *s)
 
 static bool is_model(const struct ckpt_pk *path, size_t at)
 {
-    static const char *const names[] = {"model", "state_dict", "model_state_dict"};
+    const struct ckpt_pk *item = ckpt_pk_item(path, at);
 
-    for (size_t i = 0; at + 1 < path->nitems && i < sizeof names / sizeof names[0]; i++)
-        if (ckpt_pk_is_text(ckpt_pk_item(path, at), names[i]))
-            return true;
-    return false;
+    if (at + 1 >= path->nitems)
+        return false;
+    return ckpt_pk_is_text(item, "model") || (!at && (ckpt_pk_is_text(item, "state_dict") ||
+                                                      ckpt_pk_is_text(item, "model_state_dict")));
 }
 
 static void inner_mark(struct settling *s, const struct ckpt_dcp_name *name)

@@ -15,8 +15,8 @@
  *
  * A container is an optimizer if it has `state` and its key begins with `optim`, if it has `state`
  * and `param_groups`, or if it has `state` with an optimizer's tensor, such as exp_avg, of a
- * parameter. Where a container `model` exists, the tensors outside of it are no weights. Lightning
- * and others call it `state_dict` or `model_state_dict`.
+ * parameter. Where a container `model` exists, the tensors outside of it are no weights. At the
+ * root Lightning and others call it `state_dict` or `model_state_dict`.
  */
 #ifndef CKPT_DCP_NAMES_H
 #define CKPT_DCP_NAMES_H

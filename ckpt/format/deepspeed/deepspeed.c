@@ -149,7 +149,7 @@ static int follow_latest(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 
     fsdp_free(path);
     path = NULL;
-    while (rc == FSDP_OK && nbytes && (tag[nbytes - 1] == '\n' || tag[nbytes - 1] == ' '))
+    while (rc == FSDP_OK && nbytes && strchr(" \r\n", tag[nbytes - 1]))
         tag[--nbytes] = 0;
     const bool plain =
         rc == FSDP_OK && nbytes && tag[0] != '.' && !strchr(tag, '/') && strlen(tag) == nbytes;
@@ -162,7 +162,11 @@ static int follow_latest(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
         ckpt->path = path;
         path = NULL;
         *out = true;
-    }
+    } else if (rc == FSDP_OK && nbytes)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s/" LATEST_NAME "' names '%.100s', which is no folder of DeepSpeed's files "
+                 "there; name the folder of a tag",
+                 ckpt->path, tag);
     fsdp_free(path);
     fsdp_free(tag);
     return rc;

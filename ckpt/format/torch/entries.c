@@ -8,9 +8,7 @@
 #define BAD(...) fsdp_err_set(err, FSDP_ECORRUPT, __VA_ARGS__)
 
 enum {
-    MOST_DEPTH = 24,       /* of keys */
-    MOST_VALUES = 1 << 24, /* looked at: values may be shared, so that a small file is a large
-                            * tree */
+    MOST_DEPTH = 24, /* of keys */
     NAME_NBYTES = 4 * CKPT_MAX_NAME_NBYTES,
 };
 
@@ -20,7 +18,8 @@ struct walk {
     const char *what;
     int depth;
     struct ckpt_pk *keys[MOST_DEPTH];
-    size_t nvalues;
+    size_t nvalues,
+        most; /* looked at: values may be shared, so that a small file is a large tree */
     char name[NAME_NBYTES];
 };
 
@@ -66,6 +65,20 @@ static bool is_nested(struct walk *w, const struct ckpt_pk *list)
 
 static int walk_value(struct walk *w, const struct ckpt_pk *value, struct fsdp_err *err);
 
+/* A key that no name can be made of: a value is left out, a tensor is missed. */
+static int odd_key(const struct walk *w, const struct ckpt_pk *value, struct fsdp_err *err)
+{
+    if (ckpt_view_is(value))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "%s: the key of a tensor in '%.200s' is neither a text nor an integer",
+                            w->what, w->name);
+    fsdp_log(FSDP_LOG_WARN,
+             "%s: a value in '%.200s' is left out: its key is neither a text nor an "
+             "integer",
+             w->what, w->name);
+    return FSDP_OK;
+}
+
 static int walk_item(struct walk *w, struct ckpt_pk *key, const struct ckpt_pk *value,
                      struct fsdp_err *err)
 {
@@ -79,9 +92,7 @@ static int walk_item(struct walk *w, struct ckpt_pk *key, const struct ckpt_pk *
     else if (key->type == CKPT_PK_T_INT)
         nbytes = snprintf(w->name + before, room, "%s%lld", dot, (long long)key->u.integer);
     else
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "%s: a key of '%.200s' is neither a text nor an integer", w->what,
-                            w->name);
+        return odd_key(w, value, err);
     if (nbytes >= (int)room || w->depth == MOST_DEPTH)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: '%.200s' is nested too deep", w->what,
                             w->name);
@@ -106,8 +117,8 @@ static int walk_list(struct walk *w, const struct ckpt_pk *list, struct fsdp_err
 
 static int walk_value(struct walk *w, const struct ckpt_pk *value, struct fsdp_err *err)
 {
-    if (++w->nvalues > MOST_VALUES)
-        return BAD("%s: it has too many values", w->what);
+    if (++w->nvalues > w->most)
+        return BAD("%s: its values repeat too often", w->what);
     if (ckpt_view_is(value))
         return entry_add(w, value, true, err);
     if (value->type == CKPT_PK_T_DICT) {
@@ -120,12 +131,14 @@ static int walk_value(struct walk *w, const struct ckpt_pk *value, struct fsdp_e
     return entry_add(w, value, false, err);
 }
 
-int ckpt_entries_add(struct ckpt_entries *out, const struct ckpt_pk *root, int source,
+int ckpt_entries_add(struct ckpt_entries *out, const struct ckpt_pickle *pickle, int source,
                      const char *alone, const char *what, struct fsdp_err *err)
 {
+    const struct ckpt_pk *root = pickle->root;
     struct walk *w = fsdp_alloc(1, sizeof *w, "walk", err);
     if (!w)
         return FSDP_ENOMEM;
+    w->most = 1024 + 4 * pickle->nbytes; /* a value takes a byte at least */
     w->out = out;
     w->source = source;
     w->what = what;

@@ -5,6 +5,7 @@
  * checkpoints (format/dcp/dcp_names.h).
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "entries.h"
@@ -30,6 +31,8 @@ struct reader {
     struct ckpt *ckpt;
     struct torch_state *state;
     size_t max_storages;
+    size_t nslots,
+        *slots; /* a power of two: storages by their places, a number plus one; 0: free */
     struct ckpt_saved *saved; /* [nsaved] the files */
     int nsaved;
     struct ckpt_entries entries;
@@ -39,19 +42,46 @@ struct reader {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* The tensor's storage among those that are known. Tensors of one storage mostly follow each
- * other. */
+static size_t slot_of(const struct reader *r, int file, uint64_t pos)
+{
+    const uint64_t key[2] = {(uint64_t)file, pos};
+    return (size_t)(fsdp_hash(FSDP_HASH_SEED, key, sizeof key) & (r->nslots - 1));
+}
+
+/* Twice the slots; the storages' numbers in their new places. */
+static int grow_slots(struct reader *r, struct fsdp_err *err)
+{
+    const size_t nslots = r->nslots ? 2 * r->nslots : 256;
+    size_t *slots = fsdp_alloc(nslots, sizeof *slots, "index of storages", err);
+
+    if (!slots)
+        return FSDP_ENOMEM;
+    fsdp_free(r->slots);
+    r->slots = slots;
+    r->nslots = nslots;
+    for (size_t i = 0; i < r->state->nstorages; i++) {
+        size_t at = slot_of(r, r->state->storages[i].file, r->state->storages[i].pos);
+        while (slots[at])
+            at = (at + 1) & (nslots - 1);
+        slots[at] = i + 1;
+    }
+    return FSDP_OK;
+}
+
+/* The number of the tensor's storage: many tensors may be views of one. */
 static int storage_take(size_t *at, struct reader *r, const struct ckpt_storage *wanted,
                         struct fsdp_err *err)
 {
     struct torch_state *state = r->state;
 
-    for (size_t i = state->nstorages; i > 0 && i + 8 > state->nstorages; i--)
-        if (state->storages[i - 1].file == wanted->file &&
-            state->storages[i - 1].pos == wanted->pos) {
-            *at = i - 1;
+    if (2 * state->nstorages >= r->nslots)
+        FSDP_TRY(grow_slots(r, err));
+    size_t slot = slot_of(r, wanted->file, wanted->pos);
+    for (; r->slots[slot]; slot = (slot + 1) & (r->nslots - 1)) {
+        *at = r->slots[slot] - 1;
+        if (state->storages[*at].file == wanted->file && state->storages[*at].pos == wanted->pos)
             return FSDP_OK;
-        }
+    }
     struct ckpt_storage *grown = fsdp_alloc_grow(state->storages, state->nstorages,
                                                  &r->max_storages, sizeof *grown, "storages", err);
     if (!grown)
@@ -59,6 +89,7 @@ static int storage_take(size_t *at, struct reader *r, const struct ckpt_storage 
     state->storages = grown;
     *at = state->nstorages;
     grown[state->nstorages++] = *wanted;
+    r->slots[slot] = *at + 1;
     return FSDP_OK;
 }
 
@@ -138,7 +169,9 @@ static int values_take(struct reader *r, struct fsdp_err *err)
 {
     json_t *values = json_object(), *paths = json_object();
     bool any = false;
-    int rc = values && paths ? FSDP_OK : FSDP_ENOMEM;
+    int rc = values && paths
+                 ? FSDP_OK
+                 : fsdp_err_set(err, FSDP_ENOMEM, "'%s': no memory for its values", r->ckpt->path);
 
     for (size_t i = 0; rc == FSDP_OK && i < r->entries.count; i++) {
         const struct ckpt_entry *entry = &r->entries.items[i];
@@ -169,7 +202,8 @@ static int values_take(struct reader *r, struct fsdp_err *err)
         json_t *root = json_pack("{s:O, s:O}", "values", values, "paths", paths);
         char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
         r->ckpt->m.state_json = text ? fsdp_strdup(text, err) : NULL;
-        rc = r->ckpt->m.state_json ? FSDP_OK : FSDP_ENOMEM;
+        if (!r->ckpt->m.state_json)
+            rc = fsdp_err_set(err, FSDP_ENOMEM, "'%s': no memory for its values", r->ckpt->path);
         free(text);
         json_decref(root);
     }
@@ -218,6 +252,30 @@ static int index_match(struct ckpt_hf_index *index, const struct reader *r, stru
     return ckpt_hf_index_done(index, err);
 }
 
+/* DeepSpeed's, which its folder explains. */
+static int refuse_states(const struct ckpt_saved *saved, struct fsdp_err *err)
+{
+    const struct ckpt_pk *root = saved->pickle.root;
+
+    if (!ckpt_pk_get(root, "param_shapes") && !ckpt_pk_get(root, "optimizer_state_dict"))
+        return FSDP_OK;
+    if (!ckpt_pk_get(root, "ds_version"))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "%s is a part of a checkpoint of DeepSpeed: name its folder", saved->what);
+}
+
+/* One of several files, named alone. */
+static void warn_of_part(const struct ckpt *ckpt)
+{
+    const char *name = ckpt_path_base(ckpt->path), *of = strstr(name, "-of-");
+
+    if (of && of > name && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' && of[4] <= '9' &&
+        strtoul(of + 4, NULL, 10) > 1)
+        fsdp_log(FSDP_LOG_WARN, "'%s' is one of %lu parts of a model: name the folder for all",
+                 ckpt->path, strtoul(of + 4, NULL, 10));
+}
+
 static int files_open(struct reader *r, const struct ckpt_names *files, struct fsdp_err *err)
 {
     struct ckpt *ckpt = r->ckpt;
@@ -239,12 +297,16 @@ static int files_open(struct reader *r, const struct ckpt_names *files, struct f
     for (int i = 0; i < files->nnames; i++, r->nsaved++) {
         char alone[CKPT_MAX_PATH_NBYTES + 1];
         FSDP_TRY(ckpt_saved_open(&r->saved[i], ckpt, i, ckpt_pickle_parse, err));
+        if (refuse_states(&r->saved[i], err)) {
+            r->nsaved++;
+            return FSDP_EUNSUPPORTED;
+        }
         snprintf(alone, sizeof alone, "%s", files->names[i]);
         char *dot = strrchr(alone, '.');
         if (dot && dot > alone)
             *dot = 0;
-        FSDP_TRY(ckpt_entries_add(&r->entries, r->saved[i].pickle.root, i, alone, r->saved[i].what,
-                                  err));
+        FSDP_TRY(
+            ckpt_entries_add(&r->entries, &r->saved[i].pickle, i, alone, r->saved[i].what, err));
     }
     return FSDP_OK;
 }
@@ -263,8 +325,10 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_h
     struct ckpt_names all;
     bool has_index = false;
 
-    if (strcmp(ckpt->folder, ckpt->path))
+    if (strcmp(ckpt->folder, ckpt->path)) {
+        warn_of_part(ckpt);
         return ckpt_names_add(files, ckpt_path_base(ckpt->path), err);
+    }
     FSDP_TRY(ckpt_store_names(&all, ckpt->store, ckpt->path, err));
     int rc = ckpt_extras_find(ckpt, &all, err);
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++) {
@@ -303,6 +367,7 @@ static int open_torch(struct ckpt *ckpt, struct fsdp_err *err)
 out:
     fsdp_free(r.names);
     fsdp_free(r.storage_of);
+    fsdp_free(r.slots);
     ckpt_entries_free(&r.entries);
     for (int i = 0; i < r.nsaved; i++)
         ckpt_saved_close(&r.saved[i]);
