@@ -75,6 +75,13 @@ rm -rf ck m.jsonl
 "$BIN/fsdp-launch" -n 2 run.yaml checkpoint.resume="$PWD/z1" >log 2>&1 && losses | cmp -s - 1.txt
 ok $? "and from what was resharded"
 
+# The same weights and moments as torch.save has them, under the names of the parameters; and by their numbers.
+rm -rf ck m.jsonl
+"$BIN/fsdp-launch" -n 2 run.yaml checkpoint.resume="$z1/as_torch_save.pt" >log 2>&1 && losses | cmp -s - 1.txt
+ok $? "and from a file of torch.save"
+"$BIN/fsdp-launch" -n 2 run.yaml checkpoint.resume="$TOP/tests/data/torch-save/nested.pt" >log 2>&1
+ok "$([ $? != 0 ] && grep -q "its optimizer's state is by numbers ('opt.state.0.exp_avg')" log; echo $?)" "not from one that numbers the parameters: $(tail -n 1 log)"
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 fresh() { # checkpoint

@@ -307,10 +307,29 @@ static int decide_params(struct train_moments *m, int64_t nupdates, struct fsdp_
     return rc;
 }
 
+/* torch's optimizers number their parameters, and a file of torch.save does not say which number is
+ * which: to go on without the moments would not be the run that was saved. */
+static int refuse_numbers(const struct train_moments *m, struct fsdp_err *err)
+{
+    for (int t = 0; ckpt_format(m->ckpt) == CKPT_TORCH && t < ckpt_ntensors(m->ckpt); t++) {
+        const char *stored = ckpt_tensor_at(m->ckpt, t)->stored, *at = strstr(stored, "state.");
+        if (at && at[6] >= '0' && at[6] <= '9' && ends_with(stored, ".exp_avg"))
+            return fsdp_err_set(
+                err, FSDP_EUNSUPPORTED,
+                "%s: its optimizer's state is by numbers ('%s'), which do not say of which "
+                "parameter: save that of torch.distributed.checkpoint.state_dict.get_state_dict, "
+                "or "
+                "take the weights alone: set model.path to it and checkpoint.resume to never",
+                ckpt_path(m->ckpt), stored);
+    }
+    return FSDP_OK;
+}
+
 int train_moments_decide(struct train_moments *m, int64_t nupdates, struct fsdp_err *err)
 {
     const struct fsdp_state_layout *layout = fsdp_state_layout(m->parts->fsdp);
 
+    FSDP_TRY(refuse_numbers(m, err));
     FSDP_TRY(check_optimizer(m, err));
     FSDP_TRY(decide_params(m, nupdates, err));
     for (int k = 0; k < layout->nslots; k++)
