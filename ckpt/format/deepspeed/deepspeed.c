@@ -103,7 +103,7 @@ static int open_deepspeed(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_plain_begin(&r.storages, ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_ds_ranks_open(&r.ranks, ckpt, err), out);
     FSDP_TRY_GOTO(tensors_take(&r, err), out);
-    ckpt_plain_end(ckpt);
+    FSDP_TRY_GOTO(ckpt_plain_end(ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(aliases_take(&r, err), out);

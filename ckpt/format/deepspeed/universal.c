@@ -215,8 +215,8 @@ static int parts_take(struct ckpt_ds_reader *r, struct parts *parts, const struc
             continue;
         FSDP_TRY(is_folder(&is, r->ckpt, param, err));
         if (is && !shape_of(groups, param) && module && !ckpt_pk_get(module, param))
-            return BAD("'%s/" FOLDER "/%s': the model states do not know this parameter", r->ckpt->path,
-                       param);
+            return BAD("'%s/" FOLDER "/%s': the model states do not know this parameter",
+                       r->ckpt->path, param);
         if (is)
             FSDP_TRY(param_list(parts, r->ckpt, i, err));
     }

@@ -247,7 +247,7 @@ static int open_megatron(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_megatron_ranks_open(&r.ranks, ckpt, err), out);
     for (; r.stage < r.ranks.nstages; r.stage++)
         FSDP_TRY_GOTO(stage_take(&r, err), out);
-    ckpt_plain_end(ckpt);
+    FSDP_TRY_GOTO(ckpt_plain_end(ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(note_step(&r, err), out);

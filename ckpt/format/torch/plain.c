@@ -86,15 +86,26 @@ static int compare_storages(const void *a, const void *b)
     return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
 
-static void sort_storages(struct ckpt_plain_storages *storages)
+static int sort_storages(struct ckpt_plain_storages *storages, const struct ckpt *ckpt,
+                         struct fsdp_err *err)
 {
     size_t kept = 0;
+
     if (storages->count)
         qsort(storages->items, storages->count, sizeof *storages->items, compare_storages);
-    for (size_t i = 0; i < storages->count; i++)
-        if (!kept || compare_storages(&storages->items[kept - 1], &storages->items[i]))
-            storages->items[kept++] = storages->items[i];
+    for (size_t i = 0; i < storages->count; i++) {
+        const struct ckpt_storage *last = kept ? &storages->items[kept - 1] : NULL;
+        const struct ckpt_storage *next = &storages->items[i];
+        if (last && last->file == next->file && last->pos == next->pos &&
+            last->nbytes == next->nbytes)
+            continue;
+        if (last && last->file == next->file && next->pos < last->pos + last->nbytes)
+            return fsdp_err_set(err, FSDP_ECORRUPT, "'%s/%s': two of its storages overlap",
+                                ckpt->folder, ckpt->m.layout.files[next->file].path);
+        storages->items[kept++] = *next;
+    }
     storages->count = kept;
+    return FSDP_OK;
 }
 
 static struct ckpt_storage *storage_at(const struct ckpt_plain_storages *storages, int file,
@@ -120,14 +131,15 @@ int ckpt_plain_begin(struct ckpt_plain_storages **out, struct ckpt *ckpt, struct
     return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
-void ckpt_plain_end(struct ckpt *ckpt)
+int ckpt_plain_end(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_plain_storages *storages = ckpt->format_state;
 
-    sort_storages(storages);
+    FSDP_TRY(sort_storages(storages, ckpt, err));
     ckpt->has_checksums = true;
     for (size_t i = 0; i < storages->count; i++)
         ckpt->has_checksums &= storages->items[i].crc32 != 0;
+    return FSDP_OK;
 }
 
 void ckpt_plain_close(struct ckpt *ckpt)

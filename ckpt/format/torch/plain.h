@@ -36,8 +36,9 @@ int ckpt_plain_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
  * element `at`: boxes, each contiguous in it. */
 int ckpt_plain_place(const struct ckpt_plain_vector *vector, uint64_t pos, uint64_t at,
                      uint64_t nelem, struct ckpt_layout *layout, struct fsdp_err *err);
-/* After the last one was taken: sorts them, and says whether all have checksums. */
-void ckpt_plain_end(struct ckpt *ckpt);
+/* After the last one was taken: sorts them, refuses those that overlap, and says whether all have
+ * checksums. */
+int ckpt_plain_end(struct ckpt *ckpt, struct fsdp_err *err);
 void ckpt_plain_close(struct ckpt *ckpt);
 
 int ckpt_plain_read_extent(const struct ckpt_scatter *s, const struct ckpt_extent *extent,

@@ -294,13 +294,11 @@ static int files_open(struct reader *r, const struct ckpt_names *files, struct f
     }
     FSDP_TRY(rc);
     FSDP_TRY(ckpt_readers_create(ckpt, err));
-    for (int i = 0; i < files->nnames; i++, r->nsaved++) {
+    for (int i = 0; i < files->nnames; i++) {
         char alone[CKPT_MAX_PATH_NBYTES + 1];
         FSDP_TRY(ckpt_saved_open(&r->saved[i], ckpt, i, ckpt_pickle_parse, err));
-        if (refuse_states(&r->saved[i], err)) {
-            r->nsaved++;
-            return FSDP_EUNSUPPORTED;
-        }
+        r->nsaved++;
+        FSDP_TRY(refuse_states(&r->saved[i], err));
         snprintf(alone, sizeof alone, "%s", files->names[i]);
         char *dot = strrchr(alone, '.');
         if (dot && dot > alone)

@@ -308,7 +308,7 @@ static int decide_params(struct train_moments *m, int64_t nupdates, struct fsdp_
 }
 
 /* torch's optimizers number their parameters, and a file of torch.save does not say which number is
- * which: to go on without the moments would not be the run that was saved. */
+ * which: without its moments it would be another run. */
 static int refuse_numbers(const struct train_moments *m, struct fsdp_err *err)
 {
     for (int t = 0; ckpt_format(m->ckpt) == CKPT_TORCH && t < ckpt_ntensors(m->ckpt); t++) {
