@@ -145,10 +145,12 @@ def check(folder, metrics):
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        # Two runs in fp32 drift apart: what begins at 1e-7 grows with each step.
+        # Two runs in fp32 drift apart: what begins at 1e-7 grows with each step, on some processors to 0.4 % of the
+        # last gradient norms.
         bound = 1e-5 if step < 5 else 2e-4
+        norm_bound = 10 * bound if step < 20 else 1e-2
         far[0] = max(far[0], near(f"loss of step {step + 1}", line["loss"], loss.item(), bound))
-        far[1] = max(far[1], near(f"gradient norm of step {step + 1}", line["grad_norm"], norm.item(), 10 * bound))
+        far[1] = max(far[1], near(f"gradient norm of step {step + 1}", line["grad_norm"], norm.item(), norm_bound))
     print(f"losses {lines[0]['loss']:.4f} to {lines[-1]['loss']:.4f}; largest differences {far[0]:.2g}, norms {far[1]:.2g}")
     held_out(model, folder, lines[-1])
 
