@@ -32,6 +32,8 @@ for kept in z1 z3; do
     ok $? "$kept merged, with all of it: $(tail -n 1 out)"
     run 0 ckpt-reshard "${!kept}/ckpt/global_step3" -o $kept --world 3 --quiet && run 0 ckpt-diff $kept "${!kept}/ckpt" && run 0 ckpt-verify $kept
     ok $? "and for 3 ranks: $(tail -n 1 out)"
+    run 0 ckpt-reshard "${!kept}/ckpt" -o $kept-dcp --world 2 --format dcp --quiet && run 0 ckpt-diff --exclude '*.step' $kept-dcp "${!kept}/ckpt"
+    ok $? "and for torch.distributed.checkpoint: $(tail -n 1 out)"
     run 0 ckpt-verify "${!kept}/ckpt" && says "each archive's checksum is right"
     ok $? "verified: $(tail -n 1 out)"
 done

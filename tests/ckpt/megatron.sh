@@ -26,6 +26,9 @@ ok $? "in bfloat16"
 run 0 ckpt-reshard "$data/torch_dist" -o native --world 3 --map megatron-to-hf --heads 4x2 --quiet && same native && run 0 ckpt-verify native
 ok $? "for three ranks of ours: $(tail -n 1 out)"
 
+run 0 ckpt-reshard "$data/torch_dist" -o dcp --world 2 --format dcp --map megatron-to-hf --heads 4x2 --quiet && same dcp
+ok $? "for torch.distributed.checkpoint: $(tail -n 1 out)"
+
 cp -r "$data/torch_dist" served
 cat >served/config.json <<'END'
 {"model_type": "llama", "vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
