@@ -61,8 +61,9 @@ def check_state(folder):
 
 
 if __name__ == "__main__":
-    for case in sys.argv[2:]:
-        if sys.argv[1] == "convert":
+    action, cases = sys.argv[1], sys.argv[2:]
+    for case in cases:
+        if action == "convert":
             convert(case)
             continue
         weights, more = check_weights(case)
