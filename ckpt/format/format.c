@@ -52,7 +52,8 @@ int ckpt_format_find(const struct ckpt_format_ops **out, struct ckpt *ckpt, stru
     FSDP_TRY(ckpt_store_stat(&st, ckpt->store, ckpt->path, err));
     for (int i = 0; i < nadded + NFORMATS; i++) {
         *out = format_at(i);
-        FSDP_TRY((*out)->recognize(&is, ckpt, &st, err));
+        if ((*out)->recognize)
+            FSDP_TRY((*out)->recognize(&is, ckpt, &st, err));
         if (is)
             return FSDP_OK;
     }

@@ -301,9 +301,26 @@ static int apply(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged
     return rc;
 }
 
+/* Megatron's names are of no use to programs that load Hugging Face's. */
+static void tell_of_megatron(const struct ckpt_job *job)
+{
+    for (int i = 0; i < job->ntensors; i++)
+        if (!strncmp(job->tensors[i].tensor.name, "decoder.layers.", 15) &&
+            strstr(job->tensors[i].tensor.name, "self_attention.linear_qkv")) {
+            fsdp_log(FSDP_LOG_INFO,
+                     "'%s': its names are Megatron-Core's; --map megatron-to-hf gives those of "
+                     "Hugging Face",
+                     job->ckpt->path);
+            return;
+        }
+}
+
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err)
 {
     int rc = FSDP_OK;
+
+    if (tell && !job->args->select.nmaps)
+        tell_of_megatron(job);
     for (int i = 0; rc == FSDP_OK && i < job->args->select.nmaps; i++) {
         struct ckpt_map map;
         int nchanged = 0;

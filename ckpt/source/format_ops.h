@@ -41,7 +41,7 @@ struct ckpt_format_ops {
      * last; ends with NULL. */
     const char *const *heads;
 
-    /* Is ckpt->path one? st: what lies there. Sets ckpt->folder for a single file. Refuses what is
+    /* (optional) Is ckpt->path one? st: what lies there. Sets ckpt->folder for a single file. Refuses what is
      * one that cannot be read, saying why. */
     int (*recognize)(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
                      struct fsdp_err *err);

@@ -16,6 +16,8 @@ same() { run 0 ckpt-diff --model "$1" "$data/expected.safetensors" && says '21 t
 
 run 0 ckpt-info "$data/torch_dist" && says decoder.layers.mlp.linear_fc1.weight && says '[2, 96, 32]'
 ok $? "its layers are stacked: $(grep -c decoder out) tensors"
+run 0 ckpt-merge "$data/torch_dist" -o unmapped --quiet && [ ! -e unmapped/metadata.json ] && run 0 ckpt-merge "$data/torch_dist" -o unmapped --overwrite && says '--map megatron-to-hf gives those of Hugging Face'
+ok $? "without the map a line names it"
 run 0 ckpt-merge "$data/torch_dist" -o merged --map megatron-to-hf --heads 4x2 --quiet && same merged
 ok $? "merged under Hugging Face's names: $(tail -n 1 out)"
 run 0 ckpt-merge "$data/torch_dist" -o little --map megatron-to-hf --heads 4x2 --mem 1M --quiet && same little

@@ -172,16 +172,6 @@ static int follow_latest(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
-static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
-                          struct fsdp_err *err)
-{
-    (void)ckpt;
-    (void)st;
-    (void)err;
-    *out = false;
-    return FSDP_OK;
-}
-
 static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct seen seen = {false, false};
@@ -195,7 +185,6 @@ static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 const struct ckpt_format_ops ckpt_deepspeed_ops = {
     .id = CKPT_DEEPSPEED,
     .identity = CKPT_IDENTITY_MTIME,
-    .recognize = recognize_file,
     .recognize_within = recognize_within,
     .open = open_deepspeed,
     .close = ckpt_plain_close,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flat vectors of all ranks: masters, and what the optimizer keeps for them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "reader.h"
@@ -197,28 +198,60 @@ static int steps_check(struct ckpt_ds_reader *r, struct fsdp_err *err)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* What a rank's masters are: of their checksums. */
+struct print {
+    uint64_t hash;
+    int rank;
+};
+
+static int compare_prints(const void *a, const void *b)
+{
+    const struct print *x = a, *y = b;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* hash 0: nothing that tells ranks apart. */
+static int print_rank(struct print *out, const struct ckpt_ds_reader *r, int rank,
+                      struct fsdp_err *err)
+{
+    const struct ckpt_pk *masters = masters_of(r, rank);
+    uint64_t hash = FSDP_HASH_SEED, nbytes = 0;
+
+    *out = (struct print){.rank = rank};
+    for (size_t i = 0; i < masters->nitems; i++) {
+        struct ckpt_storage storage;
+        FSDP_TRY(ckpt_plain_storage(&storage, &r->ranks.optims[rank], masters->u.items[i], err));
+        if (storage.nbytes && !storage.crc32)
+            return FSDP_OK;
+        hash = fsdp_hash(hash, &storage.crc32, sizeof storage.crc32);
+        hash = fsdp_hash(hash, &storage.nbytes, sizeof storage.nbytes);
+        nbytes += storage.nbytes;
+    }
+    out->hash = nbytes >= 64 ? hash : 0;
+    return FSDP_OK;
+}
+
 /* Is there a copy of a rank's file under another rank's name? Masters of two ranks are not alike.
  */
 static int refuse_copies(const struct ckpt_ds_reader *r, struct fsdp_err *err)
 {
-    const struct ckpt_pk *masters = masters_of(r, 0);
+    const size_t world = (size_t)r->ranks.world;
+    struct print *prints = fsdp_alloc(world, sizeof *prints, "checksums of ranks", err);
+    int rc = prints ? FSDP_OK : FSDP_ENOMEM;
 
-    for (int rank = 1; rank < r->ranks.world; rank++) {
-        bool alike = masters_of(r, rank)->nitems == masters->nitems;
-        uint64_t nbytes = 0;
-        for (size_t i = 0; alike && i < masters->nitems; i++) {
-            struct ckpt_storage a, b;
-            FSDP_TRY(ckpt_plain_storage(&a, &r->ranks.optims[0], masters->u.items[i], err));
-            FSDP_TRY(ckpt_plain_storage(&b, &r->ranks.optims[rank], masters_of(r, rank)->u.items[i],
-                                        err));
-            alike = a.crc32 && a.crc32 == b.crc32 && a.nbytes == b.nbytes;
-            nbytes += a.nbytes;
-        }
-        if (alike && nbytes >= 64)
-            return BAD("%s holds the same masters as %s: it is a copy", r->ranks.optims[rank].what,
-                       r->ranks.optims[0].what);
-    }
-    return FSDP_OK;
+    for (size_t rank = 0; rc == FSDP_OK && rank < world; rank++)
+        rc = print_rank(&prints[rank], r, (int)rank, err);
+    if (rc == FSDP_OK)
+        qsort(prints, world, sizeof *prints, compare_prints);
+    for (size_t i = 1; rc == FSDP_OK && i < world; i++)
+        if (prints[i].hash && prints[i].hash == prints[i - 1].hash)
+            rc =
+                BAD("%s holds the same masters as %s: it is a copy",
+                    r->ranks.optims[prints[i].rank].what, r->ranks.optims[prints[i - 1].rank].what);
+    fsdp_free(prints);
+    return rc;
 }
 
 static int check_rank(const struct ckpt_ds_reader *r, int rank, int ngroups, struct fsdp_err *err)

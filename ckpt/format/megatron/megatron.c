@@ -306,16 +306,6 @@ static int follow_latest(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int recognize_none(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
-                          struct fsdp_err *err)
-{
-    (void)ckpt;
-    (void)st;
-    (void)err;
-    *out = false;
-    return FSDP_OK;
-}
-
 static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct seen seen = {false, false};
@@ -329,7 +319,6 @@ static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 const struct ckpt_format_ops ckpt_megatron_ops = {
     .id = CKPT_MEGATRON,
     .identity = CKPT_IDENTITY_MTIME,
-    .recognize = recognize_none,
     .recognize_within = recognize_within,
     .open = open_megatron,
     .close = ckpt_plain_close,
