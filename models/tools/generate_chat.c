@@ -25,7 +25,7 @@ static int read_line(struct talk *t, bool *there, struct fsdp_err *err)
     for (;;) {
         if (t->shows_marks)
             fputs("> ", stderr);
-        interrupt_watch();
+        interrupt_watch_read();
         errno = 0;
         const ssize_t n = getline(&t->line, &t->max_line, stdin);
         *there = n >= 0;

@@ -8,9 +8,9 @@ static void on_interrupt(int number)
     interrupt_came = number;
 }
 
-static void watch(int number)
+static void watch(int number, int flags)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | flags};
 
     sigemptyset(&action.sa_mask);
     interrupt_came = 0;
@@ -19,11 +19,16 @@ static void watch(int number)
 
 void interrupt_watch(void)
 {
-    watch(SIGINT);
+    watch(SIGINT, SA_RESTART);
+}
+
+void interrupt_watch_read(void)
+{
+    watch(SIGINT, 0);
 }
 
 void interrupt_watch_end(void)
 {
-    watch(SIGINT);
-    watch(SIGTERM);
+    watch(SIGINT, 0);
+    watch(SIGTERM, 0);
 }

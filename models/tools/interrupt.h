@@ -7,10 +7,11 @@
 
 extern volatile sig_atomic_t interrupt_came;
 
-/* From here on the first interrupt sets interrupt_came, which is cleared, and ends a blocking read;
- * the second one ends the program at once. */
-void interrupt_watch(void);
-/* The same for SIGTERM, too. The signal's number is then interrupt_came. */
+/* From here on the first interrupt sets interrupt_came, which is cleared; the second one ends the
+ * program at once. */
+void interrupt_watch(void);      /* a write in progress continues: a slow terminal loses no text */
+void interrupt_watch_read(void); /* a read in progress fails with EINTR */
+/* The last, for SIGTERM too. The signal's number is then interrupt_came. */
 void interrupt_watch_end(void);
 
 #endif

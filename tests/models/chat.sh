@@ -166,6 +166,41 @@ seen '^> ' 1 && echo hello >&3 && grows && printf '\003' >&3 && marks 2 &&
 ended
 [ $code = 0 ]
 ok $? "Ctrl-C stops an answer, and the conversation continues; status $code"
+# A terminal that shows nothing: the answer's write waits while the interrupt comes.
+"${PYTHON:-python3}" - "$BIN/fsdp-generate" <<'END'
+import os, pty, sys, time
+pid, fd = pty.fork()
+if not pid:
+    os.execv(sys.argv[1], [sys.argv[1], *"--device cpu --greedy --model long --chat --max-tokens 90000 --ignore-eos".split()])
+def until(mark):
+    text = b""
+    while mark not in text:
+        text += os.read(fd, 65536)
+def ticks():
+    with open(f"/proc/{pid}/stat") as f:
+        return sum(int(n) for n in f.read().rsplit(")", 1)[1].split()[11:13])
+until(b"> ")
+os.write(fd, b"hello\n")
+before, same = ticks(), 0
+while same < 5:
+    time.sleep(0.1)
+    now = ticks()
+    same = same + 1 if now == before else 0
+    before = now
+os.write(fd, b"\3")
+until(b"\n> ")
+os.write(fd, b"\4")
+while True:
+    try:
+        if not os.read(fd, 65536):
+            break
+    except OSError:
+        break
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+code=$?
+[ $code = 0 ]
+ok $? "and one whose text the terminal does not take; status $code"
 terminal long --chat
 seen '^> ' 1 && printf '\003' >&3
 ended
