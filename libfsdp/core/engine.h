@@ -186,8 +186,9 @@ struct engine_nf4 {
 };
 
 struct engine_tracing {
-    struct trace *trace; /* NULL: nothing is recorded (trace.h) */
-    int nranges;         /* open ones (ranges.h) */
+    struct trace *trace;     /* NULL: nothing is recorded (trace.h) */
+    struct exposed *exposed; /* NULL: not measured (exposed.h) */
+    int nranges;             /* open ones (ranges.h) */
 };
 
 struct fsdp {

@@ -228,19 +228,31 @@ void fsdp_range_pop(const struct fsdp_device *device)
     device->ops->range_pop();
 }
 
-int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err)
+static int event_create(struct fsdp_event **out, struct fsdp_device *device, bool timed,
+                        struct fsdp_err *err)
 {
     struct fsdp_event *event = fsdp_alloc(1, sizeof *event, "event", err);
     if (!event)
         return FSDP_ENOMEM;
     event->device = device;
-    int rc = device->ops->event_create(&event->state, device->state, err);
+    int rc = device->ops->event_create(&event->state, device->state, timed, err);
     if (rc) {
         fsdp_free(event);
         return rc;
     }
     *out = event;
     return FSDP_OK;
+}
+
+int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err)
+{
+    return event_create(out, device, false, err);
+}
+
+int fsdp_event_create_timed(struct fsdp_event **out, struct fsdp_device *device,
+                            struct fsdp_err *err)
+{
+    return event_create(out, device, true, err);
 }
 
 void fsdp_event_destroy(struct fsdp_event *event)
@@ -264,6 +276,12 @@ int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsd
 int fsdp_event_done(struct fsdp_event *event, bool *done, struct fsdp_err *err)
 {
     return event->device->ops->event_done(event->state, done, err);
+}
+
+int fsdp_event_seconds(struct fsdp_event *from, struct fsdp_event *to, double *seconds,
+                       struct fsdp_err *err)
+{
+    return from->device->ops->event_seconds(from->state, to->state, seconds, err);
 }
 
 int fsdp_lane_call(struct fsdp_lane *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,

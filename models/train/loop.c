@@ -61,7 +61,7 @@ static bool eval_due(const struct train_loop *l, int64_t step)
 
 static double exposed_comm(const struct train_loop *l)
 {
-    return train_exposed_comm(l->parts->fsdp, l->parts->device);
+    return train_exposed_comm(l->parts->fsdp);
 }
 
 static int evaluate(struct train_loop *l, struct metrics_row *row, struct fsdp_err *err)

@@ -13,12 +13,10 @@ double train_wall_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-double train_exposed_comm(const struct fsdp *fsdp, const struct fsdp_device *device)
+double train_exposed_comm(const struct fsdp *fsdp)
 {
     struct fsdp_position at;
 
-    if (!fsdp_device_is_host(device))
-        return 0;
     fsdp_progress(fsdp, &at);
     return at.comm_seconds;
 }

@@ -8,9 +8,9 @@
 /* Unix time. */
 double train_wall_now(void);
 /* Seconds that this rank has spent in collectives, as far as nothing was computed meanwhile. On the
- * CPU a lane runs its work at once, so that is all of them; on a GPU the host only enqueues them,
- * and it is 0: not known. Local. */
-double train_exposed_comm(const struct fsdp *fsdp, const struct fsdp_device *device);
+ * CPU a lane runs its work at once, so that is all of them; on a GPU it is what fsdp_exposed_open
+ * has measured. Local. */
+double train_exposed_comm(const struct fsdp *fsdp);
 /* Bytes of memory that are taken: of the GPU, or resident in this process. 0: not known. Local. */
 double train_memory_used(const struct fsdp_device *device);
 

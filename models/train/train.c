@@ -63,6 +63,16 @@ static int open_sinks(struct train *t, struct fsdp_err *err)
     return fsdp_oob_agree(t->oob, rc, err);
 }
 
+/* The host waits in collectives on the CPU only. */
+static int open_exposed(struct train *t, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+
+    if (!fsdp_device_is_host(t->parts.device))
+        rc = fsdp_exposed_open(t->parts.fsdp, err);
+    return fsdp_oob_agree(t->oob, rc, err);
+}
+
 static int open_trace(struct train *t, struct fsdp_err *err)
 {
     const struct config *c = t->parts.config;
@@ -87,6 +97,7 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     t->report.steps = t->parts.config->train.steps; /* of train.epochs, too */
     FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
+    FSDP_TRY(open_exposed(t, err));
     FSDP_TRY(train_watch_open(&t->loop.sinks.watch, t->parts.config, t->parts.fsdp, t->parts.mesh,
                               t->oob, nodes, err));
     FSDP_TRY(train_saver_open(&t->saver, &t->parts, t->oob, &t->report, err));

@@ -473,11 +473,49 @@ static int evaluation(struct toy *toy, struct fsdp *f, struct fsdp_err *err)
     return fsdp_micro_end(f, err);
 }
 
+static double exposed(const struct fsdp *f)
+{
+    struct fsdp_position at;
+    fsdp_progress(f, &at);
+    return at.comm_seconds;
+}
+
+/* Seconds of the compute lane's operations that the trace has recorded: its waits are in them. */
+static double compute_spans(const struct fsdp *f)
+{
+    const struct sched *s = &f->plan.programs[FSDP_TRAIN].sched;
+    const struct trace *t = f->tracing.trace;
+    double sum = 0;
+
+    for (int k = 0; k < t->nsteps; k++)
+        for (int i = 0; i < s->nops; i++)
+            if (s->ops[i].kind != SCHED_FREE && s->ops[i].lane == SCHED_COMPUTE)
+                sum += t->times[k * s->nops + i].end - t->times[k * s->nops + i].begin;
+    return sum;
+}
+
+/* The steps that were traced. A pass after them takes what is left. */
+static int check_exposed(struct toy *toy, struct fsdp *f, double before, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_sync(f, err));
+    FSDP_TRY(evaluation(toy, f, err));
+    const double seconds = exposed(f) - before;
+    if (!(seconds > 0) || seconds > compute_spans(f))
+        return fsdp_err_set(err, FSDP_EINTERNAL, "%g s exposed, %g s in all", seconds,
+                            compute_spans(f));
+    FSDP_TRY(fsdp_sync(f, err));
+    FSDP_TRY(evaluation(toy, f, err));
+    if (exposed(f) - before != seconds)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "an evaluation is measured");
+    return FSDP_OK;
+}
+
 /* Traces STEPS of STEPS + 3 steps, one of which is abandoned, with evaluations between. */
 static int train(struct toy *toy, struct fsdp *f, int accumulation, FILE *to, struct fsdp_err *err)
 {
     struct fsdp_trace_share shares[2];
     uint64_t nallocs = 0;
+    double before = 0;
 
     FSDP_TRY(step(toy, f, accumulation, 0, err));
     FSDP_TRY(evaluation(toy, f, err));
@@ -485,7 +523,14 @@ static int train(struct toy *toy, struct fsdp *f, int accumulation, FILE *to, st
     fsdp_trace_next(f, 9);
     FSDP_TRY(fsdp_micro_begin(f, FSDP_TRAIN, 0, err));
     fsdp_step_reset(f);
+    if (f->tracing.exposed) {
+        FSDP_TRY(fsdp_sync(f, err));
+        FSDP_TRY(evaluation(toy, f, err));
+        before = exposed(f);
+    }
     for (int k = 0; k < STEPS + 1; k++) {
+        if (k == STEPS && f->tracing.exposed)
+            FSDP_TRY(check_exposed(toy, f, before, err));
         fsdp_trace_next(f, 10 + k); /* for the last there is no room */
         nallocs = fsdp_alloc_count();
         FSDP_TRY(evaluation(toy, f, err));
@@ -521,7 +566,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         (rc = fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
-        (rc = fsdp_init_params(f, &err)))
+        (rc = fsdp_init_params(f, &err)) ||
+        (run->threaded && (rc = fsdp_exposed_open(f, &err))))
         goto out;
     if (oob->rank == 0 && !(to = fopen(file_name, "w")))
         rc = 1;
@@ -611,6 +657,13 @@ static void test_misuse(struct fsdp_device *device)
     fsdp_alloc_fail_at(0);
     ok(fsdp_trace_open(f, 1, &err) == FSDP_OK, "open");
     ok(fsdp_trace_open(f, 1, &err) == FSDP_EINVAL, "open twice: %s", err.text);
+    for (uint64_t nth = 1; nth <= 9; nth++) {
+        fsdp_alloc_fail_at(nth);
+        ok(fsdp_exposed_open(f, &err) == FSDP_ENOMEM, "out of memory %d: %s", (int)nth, err.text);
+    }
+    fsdp_alloc_fail_at(0);
+    ok(fsdp_exposed_open(f, &err) == FSDP_OK && fsdp_exposed_open(f, &err) == FSDP_EINVAL,
+       "exposed communication is opened once: %s", err.text);
     ok(!strcmp(fsdp_trace_lane(0), "compute") && !fsdp_trace_lane(-1) &&
            !fsdp_trace_lane(SCHED_NLANES),
        "names of lanes");

@@ -45,21 +45,36 @@ static int pass_gate(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Milliseconds. */
+static int take_a_while(void *arg, struct fsdp_err *err)
+{
+    const double end = fsdp_time_now() + *(int *)arg * 1e-3;
+    (void)err;
+    while (fsdp_time_now() < end)
+        sched_yield();
+    return FSDP_OK;
+}
+
 /* What is asked and said of a lane from outside. */
 static void test_beside(const char *mode, struct fsdp_device *device, bool asynchronous)
 {
     struct fsdp_lane *lane;
-    struct fsdp_event *event;
+    struct fsdp_event *event, *timed[2];
     struct fsdp_err err = FSDP_ERR_INIT, said = FSDP_ERR_INIT;
     atomic_int open = !asynchronous, *gate = &open;
-    double before = fsdp_time_now(), stamp[2] = {0, 0};
+    double before = fsdp_time_now(), stamp[2] = {0, 0}, seconds = -1;
     bool done = false, early = false;
 
     fsdp_lane_create(&lane, device, "other", &err);
     fsdp_event_create(&event, device, &err);
+    for (int k = 0; k < 2; k++)
+        fsdp_event_create_timed(&timed[k], device, &err);
     ok(fsdp_event_done(event, &done, &err) == FSDP_OK && done, "%s: nothing recorded: done", mode);
     fsdp_lane_stamp(lane, &stamp[0], &err);
+    fsdp_event_record(timed[0], lane, &err);
     fsdp_lane_call(lane, pass_gate, &gate, sizeof gate, &err);
+    fsdp_lane_call(lane, take_a_while, &(int){2}, sizeof(int), &err);
+    fsdp_event_record(timed[1], lane, &err);
     fsdp_lane_stamp(lane, &stamp[1], &err);
     fsdp_event_record(event, lane, &err);
     fsdp_event_done(event, &early, &err);
@@ -69,6 +84,9 @@ static void test_beside(const char *mode, struct fsdp_device *device, bool async
     ok(early != asynchronous && done, "%s: an event is done when its work is", mode);
     ok(stamp[0] >= before && stamp[1] >= stamp[0] && stamp[1] <= fsdp_time_now(),
        "%s: stamps are times of the lane, in order", mode);
+    ok(fsdp_event_seconds(timed[0], timed[1], &seconds, &err) == FSDP_OK && seconds >= 0.00199 &&
+           seconds <= stamp[1] - stamp[0] + 1e-5,
+       "%s: seconds between two timed events", mode);
     fsdp_err_set(&said, FSDP_EPEER, "said from outside");
     fsdp_lane_fail(lane, &said);
     fsdp_err_set(&said, FSDP_EIO, "said later");
@@ -82,6 +100,8 @@ static void test_beside(const char *mode, struct fsdp_device *device, bool async
        "%s: a queue of the maker's library where there is such a thing", mode);
     fsdp_lane_destroy(lane); /* what it still has to do may name the event */
     fsdp_event_destroy(event);
+    for (int k = 0; k < 2; k++)
+        fsdp_event_destroy(timed[k]);
 }
 
 /* On a device that the caller opened for it. */

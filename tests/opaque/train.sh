@@ -145,5 +145,18 @@ else
     tail -n 12 "$TEST_TMP/opaque.out" "$TEST_TMP/diff" | sed 's/^/# /'
     bad=1
 fi
+
+# The compute lane's waits for communication are in the metrics; one rank has none.
+n=$((n + 1))
+rm -rf "$TEST_TMP"/{one,two}
+run two OPAQUE_SEED=1 "-n 2" fsdp.device=cuda "log.metrics=$TEST_TMP/two.jsonl" &&
+    run one OPAQUE_SEED=1 "-n 1" fsdp.device=cuda fsdp.sharding_strategy=NO_SHARD "log.metrics=$TEST_TMP/one.jsonl"
+if [ $? = 0 ] && grep -q '"exposed_comm_s"' "$TEST_TMP/two.jsonl" && ! grep -q '"exposed_comm_s"' "$TEST_TMP/one.jsonl"; then
+    echo "ok $n - exposed communication is in the metrics"
+else
+    echo "not ok $n - exposed communication is in the metrics"
+    tail -n 4 "$TEST_TMP"/{one,two}.out "$TEST_TMP"/{one,two}.jsonl | sed 's/^/# /'
+    bad=1
+fi
 echo "1..$n"
 exit $bad

@@ -13,6 +13,7 @@
 #include "core/state/master.h"
 #include "core/state/nf4.h"
 #include "core/state/offload.h"
+#include "core/trace/exposed.h"
 #include "core/trace/ranges.h"
 #include "core/trace/trace.h"
 
@@ -317,6 +318,7 @@ void fsdp_destroy(struct fsdp *f)
     for (int lane = 0; lane < SCHED_NLANES; lane++) /* first: their threads may use what follows */
         fsdp_lane_destroy(f->lanes[lane]);
     trace_close(&f->tracing);
+    exposed_close(&f->tracing);
     access_destroy(f);
     hooks_destroy(f);
     arena_destroy(f);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cursor.h"
+#include "core/trace/exposed.h"
 #include "core/trace/progress.h"
 #include "core/trace/ranges.h"
 #include "core/trace/trace.h"
@@ -12,13 +13,15 @@
 
 /* ---- automatic operations -------------------------------------------------------------------- */
 
-static int op_begin(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+static int op_begin(struct fsdp *f, int i, struct fsdp_err *err)
 {
     struct program *p = f->cursor.program;
+    const struct sched_op *op = &p->sched.ops[i];
+    FSDP_TRY(exposed_begin(f, i, err));
     for (int k = 0; k < op->nwaits; k++)
         FSDP_TRY(
             fsdp_event_wait(p->events[p->sched.waits[op->waits + k]], f->lanes[op->lane], err));
-    return FSDP_OK;
+    return exposed_waited(f, i, err);
 }
 
 static int op_end(struct fsdp *f, int i, struct fsdp_err *err)
@@ -37,11 +40,13 @@ static int run_automatic(struct fsdp *f, struct fsdp_err *err)
         int i = f->cursor.index++;
         progress_note(&f->cursor, i);
         ranges_op_begin(f, &s->ops[i]);
-        FSDP_TRY(op_begin(f, &s->ops[i], err));
+        FSDP_TRY(op_begin(f, i, err));
         FSDP_TRY(trace_stamp(f, i, TRACE_BEGIN, err));
         double began = fsdp_time_now();
         FSDP_TRY(op_run(f, &s->ops[i], err));
-        progress_spent(&f->cursor, &s->ops[i], fsdp_time_now() - began);
+        if (!f->tracing.exposed)
+            progress_spent(&f->cursor, &s->ops[i], fsdp_time_now() - began);
+        FSDP_TRY(exposed_ran(f, i, err));
         FSDP_TRY(trace_stamp(f, i, TRACE_END, err));
         FSDP_TRY(op_end(f, i, err));
         ranges_op_end(f, &s->ops[i]);
@@ -84,7 +89,7 @@ int exec_drive(struct fsdp *f, enum sched_kind kind, int module, enum fsdp_phase
     int i = f->cursor.index++, rc;
     progress_note(&f->cursor, i);
     ranges_drive_begin(f, op);
-    if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, op, err)) ||
+    if ((rc = trace_stamp(f, i, TRACE_BEGIN, err)) || (rc = op_begin(f, i, err)) ||
         (rc = view_complete(f, op, err)) || (rc = op_end(f, i, err)) ||
         (rc = run_automatic(f, err)) || (rc = trace_stamp(f, i, TRACE_END, err)))
         f->cursor.broken = true;
@@ -120,6 +125,7 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
         f->cursor.program = p;
         f->cursor.index = 0;
         trace_pass(&f->tracing, program);
+        FSDP_TRY(exposed_pass(f, program, err));
     }
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }

@@ -146,9 +146,10 @@ static int lane_sync(void *ptr, struct fsdp_err *err)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static int event_create(void **out, void *state, struct fsdp_err *err)
+static int event_create(void **out, void *state, bool timed, struct fsdp_err *err)
 {
     (void)state;
+    (void)timed; /* all are */
     struct event *e = fsdp_alloc(1, sizeof *e, "cpu event", err);
     if (!e)
         return FSDP_ENOMEM;
@@ -170,8 +171,12 @@ static int event_record(void *ptr, void *lane, struct fsdp_err *err)
 {
     struct lane *l = lane;
     struct event *e = ptr;
-    if (!l->device->threaded && !l->device->shuffled)
+    if (!l->device->threaded && !l->device->shuffled) {
+        pthread_mutex_lock(&e->lock);
+        e->time = fsdp_time_now();
+        pthread_mutex_unlock(&e->lock);
         return FSDP_OK;
+    }
     pthread_mutex_lock(&e->lock);
     struct event_arg arg = {e, ++e->recorded};
     pthread_mutex_unlock(&e->lock);
@@ -200,6 +205,21 @@ static int event_done(void *ptr, bool *done, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static double time_of(struct event *e)
+{
+    pthread_mutex_lock(&e->lock);
+    const double time = e->time;
+    pthread_mutex_unlock(&e->lock);
+    return time;
+}
+
+static int event_seconds(void *from, void *to, double *seconds, struct fsdp_err *err)
+{
+    (void)err;
+    *seconds = time_of(to) - time_of(from);
+    return FSDP_OK;
+}
+
 const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .abi = FSDP_DEVICE_OPS_ABI,
     .name = "cpu",
@@ -219,6 +239,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_done = event_done,
+    .event_seconds = event_seconds,
     .copy = device_cpu_copy,
     .zero = device_cpu_zero,
     .cast = device_cpu_cast,

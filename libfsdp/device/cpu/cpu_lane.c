@@ -31,8 +31,10 @@ int device_cpu_event_reached(void *arg, struct fsdp_err *err)
     struct event_arg *a = arg;
     (void)err;
     pthread_mutex_lock(&a->event->lock);
-    if (a->event->reached < a->number)
+    if (a->event->reached < a->number) {
         a->event->reached = a->number;
+        a->event->time = fsdp_time_now();
+    }
     pthread_cond_broadcast(&a->event->changed);
     pthread_mutex_unlock(&a->event->lock);
     return FSDP_OK;

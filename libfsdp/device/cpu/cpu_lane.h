@@ -39,6 +39,7 @@ struct event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t recorded, reached;
+    double time; /* when it was reached last */
 };
 struct event_arg {
     struct event *event;

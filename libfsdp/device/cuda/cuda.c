@@ -238,9 +238,9 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
     return FSDP_OK;
 }
 
-/* ---- events: without timing. They pass a failed lane, or other lanes would wait for ever. ---- */
+/* ---- events: they pass a failed lane, or other lanes would wait for ever --------------------- */
 
-static int event_create(void **out, void *state, struct fsdp_err *err)
+static int event_create(void **out, void *state, bool timed, struct fsdp_err *err)
 {
     struct cuda_device *d = state;
     struct cuda_event *v = fsdp_alloc(1, sizeof *v, "cuda event", err);
@@ -248,7 +248,8 @@ static int event_create(void **out, void *state, struct fsdp_err *err)
         return FSDP_ENOMEM;
     v->ordinal = d->ordinal;
     cudaError_t e = cudaSetDevice(d->ordinal);
-    e = e ? e : cudaEventCreateWithFlags(&v->event, cudaEventDisableTiming);
+    e = e ? e
+          : cudaEventCreateWithFlags(&v->event, timed ? cudaEventDefault : cudaEventDisableTiming);
     int rc = fsdp_cuda_check((int)e, err, "cannot create an event");
     if (rc) {
         fsdp_free(v);
@@ -291,6 +292,16 @@ static int event_done(void *event, bool *done, struct fsdp_err *err)
     e = e ? e : cudaEventQuery(v->event);
     *done = e == cudaSuccess;
     return is_unready(e) ? FSDP_OK : fsdp_cuda_check((int)e, err, "the GPU failed");
+}
+
+static int event_seconds(void *from, void *to, double *seconds, struct fsdp_err *err)
+{
+    const struct cuda_event *begin = from, *end = to;
+    float ms = 0;
+    cudaError_t e = cudaSetDevice(begin->ordinal);
+    e = e ? e : cudaEventElapsedTime(&ms, begin->event, end->event);
+    *seconds = (double)ms / 1e3;
+    return fsdp_cuda_check((int)e, err, "the time between two events");
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -347,6 +358,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_done = event_done,
+    .event_seconds = event_seconds,
     .copy = copy,
     .zero = zero,
     .cast = device_cuda_cast,

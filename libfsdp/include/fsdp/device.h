@@ -115,6 +115,13 @@ int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsd
 /* *done = whether the event's latest record has completed; true if there was none. Local, never
  * blocks; from any thread. */
 int fsdp_event_done(struct fsdp_event *event, bool *done, struct fsdp_err *err);
+/* An event that knows when it completed. */
+int fsdp_event_create_timed(struct fsdp_event **out, struct fsdp_device *device,
+                            struct fsdp_err *err);
+/* *seconds from the latest record of `from` to that of `to`. Both are timed and of one device, and
+ * have completed. Local, never blocks. */
+int fsdp_event_seconds(struct fsdp_event *from, struct fsdp_event *to, double *seconds,
+                       struct fsdp_err *err);
 
 /* Calls fn on the host, in lane order, with a copy of arg (at most FSDP_LANE_ARG_NBYTES bytes). A
  * nonzero return becomes the lane's sticky error. This is how CPU communication and CPU models run

@@ -471,7 +471,8 @@ struct fsdp_position {
     bool eval;      /* an evaluation pass's list */
     bool comm;      /* a collective, which waits for other ranks */
     char text[160]; /* "ENTER of model.layers.3 (BACKWARD), micro-step 2"; "" before the first */
-    double comm_seconds; /* that collectives have held the caller so far (lanes in the caller) */
+    double comm_seconds; /* so far: that collectives have held the caller; with fsdp_exposed_open,
+                          * that the compute lane has waited for communication in training steps */
 };
 /* Operations so far, which at the same place is the same number on every rank, and what the latest
  * one is (out may be NULL). Any thread, also while another is inside the engine or hangs there.
@@ -542,6 +543,12 @@ struct fsdp_trace_share {
 };
 /* Name of a lane, NULL past the last. Static. */
 const char *fsdp_trace_lane(int lane);
+
+/* comm_seconds (fsdp_progress) is measured on the lanes from here on, where the device has queues
+ * of its own and the caller only enqueues: how long the compute lane waited for communication or
+ * communicated itself. A step's share is added when a later step begins, once its events have come;
+ * nothing waits for them. Between steps. Local. */
+int fsdp_exposed_open(struct fsdp *f, struct fsdp_err *err);
 
 /* Allocates room for the times of max_nsteps training steps. Local. */
 int fsdp_trace_open(struct fsdp *f, int max_nsteps, struct fsdp_err *err);

@@ -136,7 +136,8 @@ static void fill_beat(struct train_watch *w, struct watch_beat *beat, double now
                                 .comm = at.comm};
     if (w->nsteps) {
         beat->step_s = w->steps_s / (double)w->nsteps;
-        beat->busy_s = beat->step_s - (at.comm_seconds - w->comm_s) / (double)w->nsteps;
+        /* On a GPU the last steps' share comes later. */
+        beat->busy_s = fmax(0, beat->step_s - (at.comm_seconds - w->comm_s) / (double)w->nsteps);
     }
     w->comm_s = at.comm_seconds;
     w->nsteps = 0;

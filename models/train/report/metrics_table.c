@@ -60,7 +60,7 @@ const struct metric metrics_table[] = {
     ROW("exposed_comm_s", "time/exposed_comm_s", "exposed_comm_seconds", "s", GAUGE,
         DOUBLE, NONZERO, exposed_comm_s,
         "Part of step_s in which rank 0 computed nothing because it communicated or waited for "
-        "another rank in a collective; on a GPU log.trace tells it instead"),
+        "another rank in a collective; on a GPU of a step that ended up to two steps before"),
     ROW("save_s", "time/save_s", "save_seconds", "s", GAUGE, DOUBLE, NONZERO, save_s,
         "Time since the step before in which a save held the training"),
     ROW("eval_s", "time/eval_s", "evaluation_seconds", "s", GAUGE, DOUBLE, NONZERO, eval_s,

@@ -47,7 +47,7 @@ at() { # node, command...
     # The name of the node is in $0. Each step executes the next: the process stays the same.
     # shellcheck disable=SC2016
     ip netns exec "$tag-n$i" unshare -m -u sh -c \
-        'hostname "$0" && mount --bind hosts /etc/hosts && mount -t tmpfs -o size=256m tmpfs /dev/shm && exec "$@"' \
+        'hostname "$0" && "$TOP/tests/lib/mount_hosts" hosts && mount -t tmpfs -o size=256m tmpfs /dev/shm && exec "$@"' \
         "n$i" "$@" >"out.$j" 2>"err.$j" &
     pids[j]=$!
 }

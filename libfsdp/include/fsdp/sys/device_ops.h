@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 8
+#define FSDP_DEVICE_OPS_ABI 9
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -30,11 +30,12 @@ struct fsdp_device_ops {
     int (*lane_sync)(void *lane, struct fsdp_err *err);
     int (*lane_call)(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nbytes,
                      struct fsdp_err *err);
-    int (*event_create)(void **event, void *state, struct fsdp_err *err);
+    int (*event_create)(void **event, void *state, bool timed, struct fsdp_err *err);
     void (*event_destroy)(void *event);
     int (*event_record)(void *event, void *lane, struct fsdp_err *err);
     int (*event_wait)(void *event, void *lane, struct fsdp_err *err);
     int (*event_done)(void *event, bool *done, struct fsdp_err *err);
+    int (*event_seconds)(void *from, void *to, double *seconds, struct fsdp_err *err);
     int (*copy)(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
     int (*zero)(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
     int (*cast)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
