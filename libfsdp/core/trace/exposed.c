@@ -8,7 +8,7 @@ enum { EXPOSED_PASSES = 4 };
 
 struct exposed {
     int nops, nspans;
-    int *span_of; /* [nops] of the training list, -1: none */
+    int *span_of;                               /* [nops] of the training list, -1: none */
     struct fsdp_event **events[EXPOSED_PASSES]; /* [2 * nspans] begin and end */
     int nended[EXPOSED_PASSES];                 /* spans that the pass has ended, in order */
     int now;                                    /* the current pass, -1: nothing is measured */
@@ -118,8 +118,7 @@ static int take_pass(struct fsdp *f, int p, struct fsdp_err *err)
     if (!done)
         return FSDP_OK;
     for (int k = 0; k < e->nended[p]; k++) {
-        FSDP_TRY(
-            fsdp_event_seconds(e->events[p][2 * k], e->events[p][2 * k + 1], &seconds, err));
+        FSDP_TRY(fsdp_event_seconds(e->events[p][2 * k], e->events[p][2 * k + 1], &seconds, err));
         sum += seconds > 0 ? seconds : 0;
     }
     atomic_fetch_add_explicit(&f->cursor.comm_ns, (uint64_t)(sum * 1e9), memory_order_relaxed);
