@@ -116,7 +116,7 @@ static size_t widening_of(const struct ckpt_job *job)
         size_t to = fsdp_dtype_nbytes(t->tensor.dtype);
         if (ckpt_job_computes(job, t) && !widening)
             widening = 1;
-        for (int k = 0; k < t->nparts; k++) {
+        for (int k = 0; !t->form && k < t->nparts; k++) {
             int stored = job->parts[t->first_part + k].tensor;
             enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
             size_t need = dtype == t->tensor.dtype ? 0 : (fsdp_dtype_nbytes(dtype) + to - 1) / to;
@@ -134,6 +134,16 @@ static bool computes(const struct ckpt_job *job)
     return computes;
 }
 
+/* Bytes of a block that has room for a row of each weight that is quantized. */
+static uint64_t least_block(const struct ckpt_job *job)
+{
+    const uint64_t need = ckpt_job_quant_row_nelem(job) * CKPT_JOB_COMPUTED_NBYTES;
+    uint64_t nbytes = CKPT_MIN_BLOCK_NBYTES;
+    while (nbytes < need)
+        nbytes *= 2;
+    return nbytes;
+}
+
 /* Buffers of all threads fit in the budget: first by fewer threads, then by smaller blocks, so that
  * most budgets give the same blocks and a killed run resumes under any of them. */
 static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
@@ -145,7 +155,7 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     const unsigned computing = computes(job) ? 3 : 0; /* blocks for values, and to spare */
     uint64_t each = 2 + widening + computing +
                     (compress ? 4 : 0); /* chunks and compressors: 4 blocks a thread */
-    FSDP_TRY(ckpt_mem_check(mem, each * CKPT_MIN_BLOCK_NBYTES, err));
+    FSDP_TRY(ckpt_mem_check(mem, each * least_block(job), err));
     struct ckpt_job_budget *b = &job->budget;
     b->block_nbytes = CKPT_JOB_BLOCK_NBYTES;
     b->nthreads = choose_threads(job);

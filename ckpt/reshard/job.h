@@ -4,6 +4,7 @@
  *
  *   select.c      stored tensors -> output tensors: chosen, renamed, joined, cut, cast
  *   apply_map.c   the renaming, joining and cutting; map_megatron.c, heads.c
+ *   quantize.c    weights of linear layers -> codes and scales; measure.c, quant_rows.c
  *   files.c       output tensors -> files, and which rows each holds
  *   name.c        what the output is called, what must not be overwritten, the temporary folder
  *   job_read.c    elements of output tensors, out of stored ones
@@ -47,6 +48,15 @@ struct ckpt_job_part {
     uint64_t slab;
 };
 
+/* What an output tensor is of a quantized weight. */
+enum ckpt_job_form {
+    CKPT_FORM_VALUES, /* nothing: its elements are the stored ones */
+    CKPT_FORM_CODES,
+    CKPT_FORM_SCALES, /* of its rows */
+    CKPT_FORM_SCALE,  /* of all of it */
+    CKPT_FORM_SHAPE,
+};
+
 struct ckpt_job_tensor {
     struct fsdp_tensor tensor; /* as written; its name is of the layout or of job->names */
     enum fsdp_slice_kind kind;
@@ -59,6 +69,23 @@ struct ckpt_job_tensor {
     uint64_t fingerprint;                 /* of what was written so far */
     const struct ckpt_encoding *encoding; /* of the elements in the file; NULL: by their dtype */
     float offset;                         /* that is added to every element */
+    enum ckpt_job_form form;
+    int weight; /* unless CKPT_FORM_VALUES: of job->quant */
+};
+
+/* Weights of linear layers that are written quantized. */
+struct ckpt_job_quant {
+    const struct ckpt_ct_scheme *scheme;
+    struct ckpt_job_weight {
+        struct fsdp_tensor tensor; /* that is quantized: [out, in], a floating type */
+        float largest;             /* magnitude, if the scheme has one scale for a tensor */
+        int first_part, nparts;
+    } * weights;
+    int nweights;
+    size_t max_weights;
+    const char **ignored; /* layers that stay as they are; the names are the job's */
+    int nignored;
+    size_t max_ignored;
 };
 
 /* Rows of an output tensor as they lie in a file. */
@@ -130,9 +157,10 @@ struct ckpt_job {
         size_t in_nbytes;                   /* and of what is stored, if it converts */
         size_t values_nbytes, spare_nbytes; /* and if it computes (ckpt_job_computes) */
     } budget;
-    void *plan;             /* of the writer, which frees it */
-    uint64_t plan_hash;     /* of what the writer adds to the tensors */
-    struct ckpt_job_proof { /* [stored tensors]: fingerprint and elements of what was read */
+    struct ckpt_job_quant *quant; /* NULL: nothing is quantized */
+    void *plan;                   /* of the writer, which frees it */
+    uint64_t plan_hash;           /* of what the writer adds to the tensors */
+    struct ckpt_job_proof {       /* [stored tensors]: fingerprint and elements of what was read */
         uint64_t *sums, *seen;
     } proof;
 };
@@ -161,6 +189,13 @@ void ckpt_job_tensors_free(struct ckpt_job *job);
 /* apply_map.c: renames, joins and splits what was selected; `tell`: a map that fits nothing is a
  * warning */
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err);
+
+/* The widest form that an element has on its way to one that is computed. */
+enum { CKPT_JOB_COMPUTED_NBYTES = 8 };
+
+/* quantize.c: with args->quantize, the list of tensors becomes that of a quantized model. */
+int ckpt_job_quantize(struct ckpt_job *job, struct fsdp_err *err);
+void ckpt_job_quant_free(struct ckpt_job *job);
 
 /* heads.c: attention heads, of queries, and of keys and values; from the options, else from the
  * config.json that goes along. `what` names the tensor that needs them in the error. */
@@ -211,6 +246,34 @@ struct ckpt_job_dst {
 int ckpt_job_read(const struct ckpt_job_dst *to, const struct ckpt_job *job,
                   const struct ckpt_job_part *part, const struct fsdp_box *box,
                   struct fsdp_err *err);
+
+/* quant_rows.c */
+/* Elements of a tensor that is not CKPT_FORM_VALUES for which one read of `most_nelem` elements of
+ * the weight is enough, whole rows. */
+uint64_t ckpt_job_quant_room(const struct ckpt_job *job, const struct ckpt_job_tensor *tensor,
+                             uint64_t most_nelem);
+/* Elements of the weight that a run of the tensor accounts for: each is read twice, and counts
+ * where its code is made. */
+uint64_t ckpt_job_quant_nelem(const struct ckpt_job *job, const struct ckpt_job_tensor *tensor,
+                              uint64_t nelem);
+/* The longest row of all weights. */
+uint64_t ckpt_job_quant_row_nelem(const struct ckpt_job *job);
+/* Buffers of a thread for what it computes. */
+struct ckpt_job_buffers {
+    void *in;      /* elements as stored */
+    float *values; /* and as numbers */
+    uint64_t most_nelem;
+};
+/* A box of whole rows of a tensor that is not CKPT_FORM_VALUES. read->dst is not looked at. */
+int ckpt_job_quant_fill(void *dst, const struct ckpt_job_buffers *buffers,
+                        const struct ckpt_job_dst *read, const struct ckpt_job *job, int tensor,
+                        int part, const struct fsdp_box *box, struct fsdp_err *err);
+/* Rows [row, row + nrows) of a part, in its weight's type, as numbers: buffers->values. */
+int ckpt_job_quant_read(const struct ckpt_job_buffers *buffers, const struct ckpt_job_dst *read,
+                        const struct ckpt_job *job, int weight, int part, uint64_t row,
+                        uint64_t nrows, struct fsdp_err *err);
+/* measure.c: the largest magnitudes, where the scheme needs them before the first code. */
+int ckpt_job_measure(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_notes.c. What an output file has of an output tensor, out of a stored one. */
 struct ckpt_job_share {

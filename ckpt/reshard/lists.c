@@ -63,7 +63,7 @@ uint64_t ckpt_job_nelem(const struct ckpt_job_tensor *t, uint64_t nbytes)
 
 bool ckpt_job_computes(const struct ckpt_job *job, const struct ckpt_job_tensor *t)
 {
-    bool computes = t->encoding || t->offset != 0;
+    bool computes = t->encoding || t->form || t->offset != 0;
     for (int i = t->first_part; !computes && i < t->first_part + t->nparts; i++)
         computes = job->parts[i].order == CKPT_ROWS_COLUMNS || job->parts[i].skip;
     return computes;

@@ -17,8 +17,6 @@
 #include "source/format_ops.h"
 
 enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
-/* The widest form that an element has on its way to one that is computed. */
-enum { MAX_COMPUTED_NBYTES = 8 };
 
 /* A block of one output tensor that is a box of one part of it. */
 struct segment {
@@ -137,6 +135,18 @@ static int part_at(const struct ckpt_job *job, int tensor, uint64_t row)
     return part;
 }
 
+/* Elements of a tensor for which a task that has so many bytes left has room. */
+static uint64_t room_of(const struct ckpt_job *job, const struct ckpt_job_tensor *out,
+                        size_t nbytes)
+{
+    const uint64_t computed = job->budget.block_nbytes / CKPT_JOB_COMPUTED_NBYTES;
+    const uint64_t room = ckpt_job_nelem(out, nbytes);
+    const uint64_t most = out->form                     ? ckpt_job_quant_room(job, out, computed)
+                          : ckpt_job_computes(job, out) ? computed
+                                                        : room;
+    return room < most ? room : most;
+}
+
 /* Adds the next block of the current piece; false where the task is full. */
 static bool add_segment(struct mover *m, struct task *task)
 {
@@ -146,10 +156,8 @@ static bool add_segment(struct mover *m, struct task *task)
     const struct fsdp_tensor *t = &out->tensor;
     const uint64_t piece_nelem = ckpt_job_nelem(out, piece->nbytes), left = piece_nelem - m->nelem;
     const uint64_t at = piece->pos + ckpt_job_nbytes(out, m->nelem);
-    uint64_t room = ckpt_job_nelem(out, job->budget.block_nbytes - task->nbytes);
+    const uint64_t room = room_of(job, out, job->budget.block_nbytes - task->nbytes);
 
-    if (ckpt_job_computes(job, out) && room > job->budget.block_nbytes / MAX_COMPUTED_NBYTES)
-        room = job->budget.block_nbytes / MAX_COMPUTED_NBYTES;
     if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
         return false;
     /* Between two of torch's archives there are other bytes. */
@@ -212,7 +220,9 @@ static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
     for (size_t i = 0; rc == FSDP_OK && i < shares.nshares; i++) {
         const struct ckpt_job_share *share = &shares.shares[i];
         rc = add_share(job, share, err);
-        nbytes += ckpt_job_nbytes(&job->tensors[share->tensor], share->nelem);
+        nbytes += job->tensors[share->tensor].form
+                      ? share->nelem
+                      : ckpt_job_nbytes(&job->tensors[share->tensor], share->nelem);
     }
     m->done += nbytes;
     m->resumed += nbytes;
@@ -311,10 +321,34 @@ static void compute(char *dst, struct worker *w, const struct ckpt_job_tensor *t
         ckpt_convert(dst, to->tensor.dtype, w->values, FSDP_F32, nelem);
 }
 
+static int fill_quantized(struct worker *w, const struct segment *s, int i, struct fsdp_err *err)
+{
+    const struct ckpt_job *job = w->m->job;
+    const struct ckpt_job_buffers buffers = {.in = w->in,
+                                             .values = w->values,
+                                             .most_nelem = job->budget.block_nbytes /
+                                                           CKPT_JOB_COMPUTED_NBYTES};
+    uint64_t sum = 0;
+    const struct ckpt_job_dst read = {.scratch = w->scratch,
+                                      .scratch_nbytes = job->budget.block_nbytes,
+                                      .spare = w->spare,
+                                      .adapters = job->args->adapters,
+                                      .sum = &sum};
+    char *dst = w->out + s->at;
+    FSDP_TRY(ckpt_job_quant_fill(dst, &buffers, &read, job, s->tensor, s->part, &s->box, err));
+    w->record.parts[i] = job->tensors[s->tensor].form == CKPT_FORM_CODES ? sum : 0;
+    w->out_parts[i] = 0;
+    w->record.crc32c =
+        ckpt_crc32c(w->record.crc32c, dst, ckpt_job_nbytes(&job->tensors[s->tensor], s->nelem));
+    return FSDP_OK;
+}
+
 static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
 {
     struct ckpt_job *job = w->m->job;
     const struct segment *s = &task->segments[i];
+    if (job->tensors[s->tensor].form)
+        return fill_quantized(w, s, i, err);
     const struct ckpt_job_part *from = &job->parts[s->part];
     const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
     enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
@@ -363,9 +397,9 @@ static int recall(bool *same, struct worker *w, const struct task *task, struct 
                                   task->pos, w->record.crc32c, err));
     for (int i = 0; *same && i < task->nsegments; i++) {
         const struct segment *s = &task->segments[i];
-        if (!job->tensors[s->tensor].encoding)
-            w->out_parts[i] =
-                ckpt_fingerprint_part(&job->tensors[s->tensor].tensor, &s->box, w->out + s->at);
+        const struct ckpt_job_tensor *t = &job->tensors[s->tensor];
+        if (!t->encoding && !t->form)
+            w->out_parts[i] = ckpt_fingerprint_part(&t->tensor, &s->box, w->out + s->at);
     }
     return FSDP_OK;
 }
@@ -397,11 +431,12 @@ static int account(struct worker *w, const struct task *task, struct fsdp_err *e
     struct ckpt_job *job = w->m->job;
     for (int i = 0; i < task->nsegments; i++) {
         const struct segment *s = &task->segments[i];
-        const struct ckpt_job_share share = {.tensor = s->tensor,
-                                             .stored = job->parts[s->part].tensor,
-                                             .nelem = s->nelem,
-                                             .read = w->record.parts[i],
-                                             .written = w->out_parts[i]};
+        const struct ckpt_job_share share = {
+            .tensor = s->tensor,
+            .stored = job->parts[s->part].tensor,
+            .nelem = ckpt_job_quant_nelem(job, &job->tensors[s->tensor], s->nelem),
+            .read = w->record.parts[i],
+            .written = w->out_parts[i]};
         FSDP_TRY(add_share(job, &share, err));
         if (job->notes.folder)
             FSDP_TRY(ckpt_job_shares_add(&w->m->states[task->file].shares, &share, err));
@@ -524,7 +559,9 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
     job->proof.seen = fsdp_alloc(count, sizeof *job->proof.seen, "fingerprints", err);
     if (m.states && job->proof.sums && job->proof.seen) {
         pthread_mutex_init(&m.lock, NULL);
-        rc = run_workers(&m, err);
+        rc = ckpt_job_measure(job, err);
+        if (rc == FSDP_OK)
+            rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
             rc = fsdp_err_pass(err, m.rc, &m.err);
         if (rc == FSDP_OK && job->ckpt->format->check_rest)

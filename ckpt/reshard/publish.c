@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/ctensors/ctensors.h"
 #include "format/hf/hf_names.h"
 #include "writer.h"
 #include "util/text.h"
@@ -15,7 +16,8 @@ static const char *config_dtype(const struct ckpt_job *job)
 {
     int dtype = -1;
     for (int i = 0; i < job->ntensors; i++) {
-        if (!fsdp_dtype_is_float(job->tensors[i].tensor.dtype))
+        if (!fsdp_dtype_is_float(job->tensors[i].tensor.dtype) ||
+            job->tensors[i].form == CKPT_FORM_CODES)
             continue;
         if (dtype >= 0 && dtype != (int)job->tensors[i].tensor.dtype)
             return NULL;
@@ -37,6 +39,18 @@ static const char *config_dtype(const struct ckpt_job *job)
     default:
         return NULL;
     }
+}
+
+/* Says how the weights are quantized, if they are, or that they are no more. Returns whether that
+ * is news. */
+static bool adjust_quantization(json_t *root, const struct ckpt_job *job)
+{
+    static const char key[] = "quantization_config";
+    if (!job->quant)
+        return job->ckpt->npacked && !json_object_del(root, key); /* its tensors were decoded */
+    json_object_set_new(
+        root, key, ckpt_ct_config(job->quant->scheme, job->quant->ignored, job->quant->nignored));
+    return true;
 }
 
 /* config.json says which type the weights have; loaders believe it. *out is NULL where it is right,
@@ -67,8 +81,7 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
             differs = true;
         }
     }
-    /* Its tensors were decoded. */
-    differs |= job->ckpt->npacked && !json_object_del(root, "quantization_config");
+    differs |= adjust_quantization(root, job);
     char *text = differs ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (text)
         *out = fsdp_sprintf(err, "%s\n", text);

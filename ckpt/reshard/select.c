@@ -15,6 +15,7 @@ void ckpt_job_tensors_free(struct ckpt_job *job)
     for (int i = 0; i < job->naliases; i++)
         fsdp_free(job->aliases[i].name);
     fsdp_free(job->aliases);
+    ckpt_job_quant_free(job);
     fsdp_free(job->tensors);
     ckpt_pool_free(&job->names);
     fsdp_free(job->parts);
@@ -369,6 +370,8 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
         FSDP_TRY(restore_containers(job, err));
     FSDP_TRY(ckpt_job_map(job, true, err));
     cast(job);
+    if (job->args->quantize)
+        FSDP_TRY(ckpt_job_quantize(job, err));
     if (job->writer->plan)
         FSDP_TRY(job->writer->plan(job, err));
     FSDP_TRY(check_names(job, err));

@@ -22,6 +22,7 @@ struct ckpt_writer_ops {
     bool any_name;    /* even one that a safetensors header uses itself */
     bool outer_names; /* weights within a container keep its name, unless there is just one */
     bool file_only;   /* the output is one file, whatever its name */
+    bool quantizes;   /* weights of linear layers, if args->quantize says how */
     bool as_stored;   /* small files are copied as they are; else config.json gets the dtype */
     const char *const *folders; /* (optional) below the output; ends with NULL */
     const char *extras_folder;  /* (optional) below the output, of small files */

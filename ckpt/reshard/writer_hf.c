@@ -82,5 +82,6 @@ const struct ckpt_writer_ops ckpt_writer_hf = {
     .place = CKPT_PLACE_HF,
     .single_file = true,
     .outer_names = true,
+    .quantizes = true,
     .finish = finish_folder,
 };

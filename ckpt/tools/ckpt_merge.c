@@ -12,6 +12,7 @@ struct settings {
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
     int nadapters;
+    const char *quantize_ignore[TOOL_MAX_GLOBS];
 };
 
 static int take_adapter(void *to, const char *text, struct fsdp_err *err)
@@ -28,6 +29,17 @@ static int take_shard_size(void *to, const char *text, struct fsdp_err *err)
     return ckpt_nbytes_parse(to, text, err);
 }
 
+static int take_ignored(void *to, const char *text, struct fsdp_err *err)
+{
+    struct settings *set = to;
+    struct ckpt_reshard_args *args = &set->tool.args;
+    if (args->nquantize_ignore == TOOL_MAX_GLOBS)
+        return fsdp_err_set(err, FSDP_EINVAL, "there may be %d patterns", TOOL_MAX_GLOBS);
+    set->quantize_ignore[args->nquantize_ignore++] = text;
+    args->quantize_ignore = set->quantize_ignore;
+    return FSDP_OK;
+}
+
 static int take_type(void *to, const char *text, struct fsdp_err *err)
 {
     (void)err; /* the library knows the types */
@@ -37,6 +49,8 @@ static int take_type(void *to, const char *text, struct fsdp_err *err)
 
 #define AT(field) offsetof(struct settings, field)
 static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", "q6_k", NULL};
+static const char *const schemes[] = {"fp8_dynamic", "fp8_channel", "fp8_tensor",    "w8a16",
+                                      "w8a16_g64",   "w8a16_g32",   "w8a16_channel", NULL};
 static const struct fsdp_cli_option merge_rows[] = {
     {"max-shard-size", .arg = "SIZE", .kind = FSDP_CLI_OWN,
      .offset = AT(tool.args.max_shard_nbytes), .parse = take_shard_size,
@@ -52,6 +66,13 @@ static const struct fsdp_cli_option merge_rows[] = {
      .help =
          "of an OUTPUT that ends in .gguf: f32, f16, bf16, q8_0, q4_0, q4_k_m or q6_k (default: "
          "the stored type)"},
+    {"quantize", .arg = "SCHEME", .kind = FSDP_CLI_OWN, .offset = AT(tool.args.quantize),
+     .words = schemes, .parse = take_type,
+     .help = "quantize the linear layers of a folder, as compressed-tensors does: fp8_dynamic, "
+             "fp8_channel, fp8_tensor, w8a16, w8a16_g64, w8a16_g32 or w8a16_channel"},
+    {"quantize-ignore", .arg = "GLOB", .kind = FSDP_CLI_OWN, .parse = take_ignored,
+     .help = "leave layers of matching names as they are, as the head always is; repeat it for "
+             "more"},
     {"all", .offset = AT(tool.args.all), .help = "also write the optimizer's tensors"},
     {"ema", .offset = AT(tool.args.ema),
      .help = "write the moving averages of the weights (optim.ema_decay); frozen weights stay as "
@@ -107,6 +128,21 @@ static int take_gguf(struct settings *set)
     return -1;
 }
 
+/* Returns -1, or the status of wrong usage. */
+static int check_quantize(const struct settings *set)
+{
+    const struct tool *tool = &set->tool;
+    if (!tool->args.quantize)
+        return tool->args.nquantize_ignore
+                   ? tool_fail(tool, TOOL_USAGE, "--quantize-ignore is of --quantize")
+                   : -1;
+    if (set->dcp || tool->args.all || is_gguf(tool->args.out))
+        return tool_fail(tool, TOOL_USAGE,
+                         "--quantize writes a Hugging Face folder of weights: leave out --dcp and "
+                         "--all, and name a folder; a GGUF file has --type");
+    return -1;
+}
+
 static int merge(struct settings *set)
 {
     struct tool *tool = &set->tool;
@@ -133,7 +169,9 @@ int main(int argc, char **argv)
         return status;
     if (set.dcp)
         tool->args.output = CKPT_OUTPUT_DCP;
-    status = take_gguf(&set);
+    status = check_quantize(&set);
+    if (status < 0)
+        status = take_gguf(&set);
     if (status >= 0)
         return status;
     if (tool->args.all && tool->args.ema)

@@ -52,6 +52,7 @@ ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
 ckpt/format            ckpt/source ckpt/store
 ckpt/format/archive    ckpt/format/pickle ckpt/layout ckpt/source ckpt/util fsdp/base.h
+ckpt/format/ctensors   ckpt/util fsdp/base.h
 ckpt/format/dcp        ckpt.h ckpt/format/archive ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/deepspeed  ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/gguf       ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
@@ -63,7 +64,7 @@ ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/f
 ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
-ckpt/reshard           ckpt.h ckpt/file ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/reshard           ckpt.h ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/source            ckpt/file ckpt/layout ckpt/store ckpt/util
 ckpt/store             ckpt.h

@@ -428,6 +428,12 @@ struct ckpt_reshard_args {
     const char *dtype;           /* floating tensors are cast to it; NULL: as stored. GGUF: the type
                                     of the file: "f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m",
                                     "q6_k" */
+    /* Hugging Face folder: weights of linear layers are stored as compressed-tensors stores them:
+     * "fp8_dynamic", "fp8_channel", "fp8_tensor", "w8a16", "w8a16_g64", "w8a16_g32",
+     * "w8a16_channel"; computed from the values of type `dtype`. NULL: as they are. */
+    const char *quantize;
+    const char *const *quantize_ignore; /* globs of layers that are not; lm_head never is */
+    int nquantize_ignore;
     uint64_t max_shard_nbytes;   /* Hugging Face folder: a new file at this size; 0: one file */
     uint64_t mem_nbytes;         /* budget of buffers */
     int nthreads;                /* 0: as many as suit the stores, at most 8 */
