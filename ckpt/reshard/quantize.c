@@ -2,13 +2,14 @@
 /* The list of tensors of a quantized model: weights of linear layers become codes and scales, as
  * compressed-tensors has them. */
 #include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "format/ctensors/ctensors.h"
 #include "util/text.h"
 #include "writer.h"
 
-#define HEAD "lm_head"
+static const char head_name[] = "lm_head";
 static const char weight_end[] = ".weight";
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -204,22 +205,34 @@ static int keep_tensor(struct ckpt_job *job, const struct ckpt_job_tensor *from,
     return FSDP_OK;
 }
 
-static int refuse_unknown(const struct ckpt_job *job, const char *name, enum ckpt_ct_role role,
-                          struct fsdp_err *err)
+/* The name of the module that all experts of a layer are in, or of the last module but one. */
+static void experts_of(char *out, size_t nbytes, const char *layer)
 {
-    return refuse_weight(
-        job, name,
-        role == CKPT_CT_EXPERT
-            ? "is of experts, which transformers holds in one tensor for all and "
-              "compressed-tensors does not quantize: leave them as they are (--quantize-ignore "
-              "'*.experts*')"
-            : "is a matrix, and its name is not known to be that of a linear layer: leave it as "
-              "it is (--quantize-ignore)",
-        err);
+    const char *begin = strstr(layer, ".experts"), *end = strrchr(layer, '.');
+    if (begin) {
+        snprintf(out, nbytes, "*.experts*");
+        return;
+    }
+    for (begin = end; begin && begin > layer && begin[-1] != '.'; begin--)
+        ;
+    snprintf(out, nbytes, "*.%.*s.*", begin ? (int)(end - begin) : 0, begin ? begin : "");
 }
 
-static int take_tensor(struct ckpt_job *job, const struct ckpt_job_tensor *t, bool *used,
-                       struct fsdp_err *err)
+static int refuse_experts(const struct ckpt_job *job, const char *name, const char *layer,
+                          struct fsdp_err *err)
+{
+    char glob[80];
+    experts_of(glob, sizeof glob, layer);
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "'%s': tensor '%s' is of experts, which transformers holds in one tensor "
+                        "for all and compressed-tensors does not quantize: leave them as they are "
+                        "(--quantize-ignore '%s')",
+                        job->ckpt->path, name, glob);
+}
+
+/* *head: the head was seen, under transformers' name. */
+static int take_tensor(bool *head, struct ckpt_job *job, const struct ckpt_job_tensor *t,
+                       bool *used, struct fsdp_err *err)
 {
     const char *layer = named(job, t->tensor.name, "", err);
     const enum ckpt_ct_role role =
@@ -227,15 +240,22 @@ static int take_tensor(struct ckpt_job *job, const struct ckpt_job_tensor *t, bo
 
     if (!layer)
         return FSDP_ENOMEM;
+    *head |= !strcmp(layer, head_name);
     if (role == CKPT_CT_PLAIN)
         return keep_tensor(job, t, err);
-    if (is_ignored(job, layer, t->tensor.name, used) || role == CKPT_CT_IGNORED) {
-        if (strcmp(layer, HEAD))
-            FSDP_TRY(ignore_layer(job, layer, err));
+    if (is_ignored(job, layer, t->tensor.name, used) || role == CKPT_CT_HEAD ||
+        role == CKPT_CT_ROUTER) {
+        FSDP_TRY(ignore_layer(job, layer, err));
         return keep_tensor(job, t, err);
     }
-    return role == CKPT_CT_LINEAR ? add_weight(job, t, err)
-                                  : refuse_unknown(job, t->tensor.name, role, err);
+    if (role == CKPT_CT_LINEAR)
+        return add_weight(job, t, err);
+    if (role == CKPT_CT_EXPERT)
+        return refuse_experts(job, t->tensor.name, layer, err);
+    return refuse_weight(job, t->tensor.name,
+                         "is a matrix, and its name is not known to be that of a linear layer: "
+                         "leave it as it is (--quantize-ignore)",
+                         err);
 }
 
 static int take_tensors(struct ckpt_job *job, const struct ckpt_job_tensor *tensors, int ntensors,
@@ -243,9 +263,13 @@ static int take_tensors(struct ckpt_job *job, const struct ckpt_job_tensor *tens
 {
     const struct ckpt_reshard_args *args = job->args;
     bool *used = fsdp_alloc((size_t)args->nquantize_ignore, sizeof *used, "layers", err);
-    int rc = used ? ignore_layer(job, HEAD, err) : FSDP_ENOMEM;
+    bool head = false;
+    int rc = used ? FSDP_OK : FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < ntensors; i++)
-        rc = take_tensor(job, &tensors[i], used, err);
+        rc = take_tensor(&head, job, &tensors[i], used, err);
+    /* It is a layer even if it is tied to the embedding, or has another name in the file. */
+    if (rc == FSDP_OK && !head)
+        rc = ignore_layer(job, head_name, err);
     for (int i = 0; rc == FSDP_OK && i < args->nquantize_ignore; i++)
         if (!used[i])
             fsdp_log(FSDP_LOG_WARN, "--quantize-ignore '%s' changes nothing: it fits no layer",

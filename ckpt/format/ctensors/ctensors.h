@@ -50,7 +50,8 @@ void ckpt_ct_encode(uint8_t *dst, const struct ckpt_ct_scheme *scheme, enum fsdp
 enum ckpt_ct_role {
     CKPT_CT_PLAIN,   /* not the weight of a linear layer */
     CKPT_CT_LINEAR,  /* of a layer to quantize */
-    CKPT_CT_IGNORED, /* of a layer that is never quantized, and listed as such: a head, a router */
+    CKPT_CT_HEAD,    /* of a layer that is never quantized, and listed as such */
+    CKPT_CT_ROUTER,  /* the same */
     CKPT_CT_EXPERT,  /* of experts */
     CKPT_CT_UNKNOWN, /* a matrix that may be the weight of a linear layer */
 };

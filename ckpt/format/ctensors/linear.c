@@ -41,11 +41,15 @@ static bool is_linear_name(const char *last)
     return ends_with(last, "_proj") || is_one_of(last, names);
 }
 
-static bool is_ignored_name(const char *module, const char *last)
+static bool is_head_name(const char *last)
 {
-    static const char *const names[] = {
-        "lm_head", "embed_out",          "score", "classifier", "gate",
-        "router",  "shared_expert_gate", NULL};
+    static const char *const names[] = {"lm_head", "embed_out", "score", "classifier", NULL};
+    return is_one_of(last, names);
+}
+
+static bool is_router_name(const char *module, const char *last)
+{
+    static const char *const names[] = {"gate", "router", "shared_expert_gate", NULL};
     return is_one_of(last, names) || ends_with(module, ".router.layer");
 }
 
@@ -78,8 +82,10 @@ enum ckpt_ct_role ckpt_ct_role_of(const struct fsdp_tensor *tensor)
         return role_of_experts(tensor->ndim, last, expert);
     if (expert)
         return CKPT_CT_EXPERT;
-    if (is_ignored_name(module, last))
-        return CKPT_CT_IGNORED;
+    if (is_head_name(last))
+        return CKPT_CT_HEAD;
+    if (is_router_name(module, last))
+        return CKPT_CT_ROUTER;
     if (is_embedding_name(last))
         return CKPT_CT_PLAIN;
     return is_linear_name(last) ? CKPT_CT_LINEAR : CKPT_CT_UNKNOWN;

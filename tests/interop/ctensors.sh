@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Folders of ckpt-merge --quantize against those of compressed-tensors' own compressor: scales, codes and config.json to
+# the bit, and logits after transformers has loaded them, on the CPU.
+# run: timeout=900
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, compressed_tensors' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers, PEFT and compressed-tensors (set TORCH_PYTHON)"
+    exit 0
+fi
+. "$TOP/tests/lib/tap.sh"
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
+python() {
+    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/ctensors.py" "$@"
+}
+
+python make >log 2>&1
+ok $? "compressed-tensors quantizes models of transformers"
+python list >pairs 2>log
+
+status=0 npairs=0
+while read -r folder scheme; do
+    source=("$folder") ignore=()
+    case $folder in
+    merged) source=(--adapter adapter MODEL.bf16) ;;
+    qwen3_moe | gpt_oss) ignore=(--quantize-ignore '*.experts*') ;;
+    granitemoe) ignore=(--quantize-ignore '*.block_sparse_moe.*') ;;
+    esac
+    "$BIN/ckpt-merge" -q "${source[@]}" -o "$folder.$scheme.ours" --quantize "$scheme" "${ignore[@]}" >log 2>&1 ||
+        { status=1; break; }
+    npairs=$((npairs + 1))
+done <pairs
+ok "$([ $status = 0 ] && [ $npairs -ge 37 ]; echo $?)" "ckpt-merge quantizes them"
+
+python check >checked 2>log || cat log
+ok_lines checked
+ok "$([ "$(grep -c '^ok' checked)" = $((3 * npairs)) ]; echo $?)" "all of them were checked"
+
+echo "1..$n"
+exit $bad
