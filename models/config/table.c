@@ -39,7 +39,7 @@ const struct fsdp_tunable config_table[] = {
         "Modules that are trained whole besides, such as lm_head: names or their ends"),
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
     ROW(lora, dora, BOOL, "false", NULL,
-        "DoRA: train the lengths of the rows of adapted weights, too, which is slower; on the CPU"),
+        "DoRA: train the lengths of the rows of adapted weights, too, which is slower"),
     ROW(lora, base, CHOICE, "auto", "auto|nf4",
         "How the frozen model is held. nf4: the linear maps of its layers in 4 bits, as NF4 with double "
         "quantization (QLoRA); auto: in fsdp.param_dtype"),

@@ -297,6 +297,34 @@ MIRROR(scale_add, nn_scale_add, {
     MIRROR_IN(x, a.nelem, a.dtype);
     MIRROR_OUT(out, a.nelem, a.dtype);
 })
+MIRROR(lengths, nn_lengths, {
+    const size_t nw = a.ldw ? area(a.nin - 1, a.ldw) + (size_t)a.nout : area(a.nout, a.nin);
+    MIRROR_IN(w, nw, a.dtype);
+    MIRROR_IN(a, area(a.r, a.nin), a.dtype);
+    MIRROR_IN(b, area(a.nout, a.r), a.dtype);
+    MIRROR_OUT(length, (size_t)a.nout, FSDP_F32);
+})
+
+static inline void mirror_columns(struct nn_columns *p)
+{
+    struct nn_columns a = *p;
+    MIRROR_IN(x, area(a.rows, a.cols), a.dtype);
+    MIRROR_IN(magnitude, (size_t)a.cols, a.w_dtype);
+    MIRROR_IN(length, (size_t)a.cols, FSDP_F32);
+    MIRROR_IN(b, (size_t)a.cols, a.w_dtype);
+    *p = a;
+}
+
+MIRROR(columns_forward, nn_columns, {
+    mirror_columns(&a);
+    a.dy = NULL;
+    MIRROR_OUT(out, area(a.rows, a.cols), a.dtype);
+})
+MIRROR(columns_backward, nn_columns, {
+    mirror_columns(&a);
+    MIRROR_IN(dy, area(a.rows, a.cols), a.dtype);
+    MIRROR_OUT(out, (size_t)a.cols, a.dw_dtype);
+})
 
 /* Up to the last element of the last block. */
 static inline size_t blocks_nelem(const struct nn_copy_blocks *a, int row, int block)
@@ -484,6 +512,9 @@ static const struct nn_ops mirror_ops = {
     .pointwise_forward = mirror_pointwise_forward,
     .pointwise_backward = mirror_pointwise_backward,
     .scale_add = mirror_scale_add,
+    .lengths = mirror_lengths,
+    .columns_forward = mirror_columns_forward,
+    .columns_backward = mirror_columns_backward,
     .copy_blocks = mirror_copy_blocks,
     .logits = mirror_logits,
     .dropout = mirror_dropout,

@@ -110,6 +110,7 @@ static void run_columns(void)
     for (int beta = 0; beta < 2; beta++) {
         test_columns(1, 3, false, (float)beta);
         test_columns(67, 130, true, (float)beta);
+        test_columns(1100, 9, true, (float)beta);
         test_columns(5, 1031, false, 0.5f * (float)beta);
     }
 }

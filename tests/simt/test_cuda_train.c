@@ -17,15 +17,29 @@ struct outcome {
     double loss[STEPS], norm[STEPS];
 };
 
+static bool adapted; /* with DoRA */
+
 struct run {
     struct ref_setup setup;
     const int32_t *tokens;
     struct outcome *out;
 };
 
+static void use_adapters(struct model *m)
+{
+    static const char *const all[] = {"all-linear"};
+    const struct model_lora lora = {
+        .r = 3, .scale = 2, .dropout = 0.1, .dora = true, .targets = all, .ntargets = 1};
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (adapted && stack_set_lora(m, &lora, &err))
+        fprintf(stderr, "%s\n", err.text);
+}
+
 static void use_cuda(struct model *m)
 {
     m->nn = &nn_cuda_ops;
+    use_adapters(m);
 }
 
 static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
@@ -58,8 +72,10 @@ static void compare(const char *what, struct ref_setup setup, const int32_t *tok
 {
     struct outcome *both = ref_shared(2 * sizeof *both);
     double loss = 0, norm = 0;
-    bool ran = train(setup, tokens, &both[0]);
+    bool ran;
 
+    setup.use_ops = use_adapters;
+    ran = train(setup, tokens, &both[0]);
     setup.device_ops = &fsdp_device_cuda_ops;
     setup.use_ops = use_cuda;
     ran = ran && train(setup, tokens, &both[1]);
@@ -83,7 +99,7 @@ static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype red
     for (int i = 0; i < STEPS * ROWS * (T + 1); i++)
         tokens[i] = (int32_t)((unsigned)i * 2654435761u >> 8) % vocab;
     setup.opts.accumulation = 2;
-    snprintf(what, sizeof what, "%s in fp32", folder);
+    snprintf(what, sizeof what, "%s in fp32%s", folder, adapted ? " with DoRA" : "");
     compare(what, setup, tokens, 1e-6, 1e-5);
     setup.opts.param_dtype = FSDP_BF16;
     setup.opts.reduce_dtype = reduce_dtype;
@@ -101,5 +117,8 @@ int main(void)
 {
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
     test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
+    adapted = true;
+    test_model("llama-tiny", 16, 256, FSDP_F32, false);
+    test_model("gpt2-tiny", 16, 211, FSDP_F32, false);
     return tap_done();
 }

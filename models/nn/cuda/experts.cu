@@ -4,22 +4,6 @@
 
 enum { THREADS = 256, PLACES_EACH = 4 };
 
-/* Eight elements of a row of `dim`: which row, and from which on. */
-struct lot_of_row {
-    size_t row, col;
-};
-static __device__ inline lot_of_row my_lot(int dim)
-{
-    const size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    const size_t each = ((size_t)dim + VEC - 1) / VEC;
-    return (lot_of_row){at / each, at % each * VEC};
-}
-
-static unsigned grid_for(size_t nrows, int dim)
-{
-    return blocks_for(nrows * (((size_t)dim + VEC - 1) / VEC), THREADS);
-}
-
 /* ---- there ----------------------------------------------------------------------------------- */
 
 template <class T> __global__ void spread_kernel(struct nn_spread_rows a, bool aligned)
@@ -44,7 +28,8 @@ extern "C" int nn_cuda_spread_rows(struct fsdp_lane *lane, const struct nn_sprea
     const size_t nplaces = (size_t)a->rows * (size_t)a->chosen;
     const bool aligned = a->dim % VEC == 0 && is_aligned(a->out) && is_aligned(a->x);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, spread_kernel, grid_for(nplaces, a->dim), THREADS, *a, aligned);
+    LAUNCH_FOR(a->dtype, lane, spread_kernel, blocks_for_lots(nplaces, a->dim, THREADS), THREADS,
+               *a, aligned);
     return fsdp_cuda_launched(lane, "spread_rows", err);
 }
 
@@ -79,8 +64,8 @@ extern "C" int nn_cuda_collect_rows(struct fsdp_lane *lane, const struct nn_coll
 {
     const bool aligned = a->dim % VEC == 0 && is_aligned(a->out) && is_aligned(a->x);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, collect_kernel, grid_for((size_t)a->rows, a->dim), THREADS, *a,
-               aligned);
+    LAUNCH_FOR(a->dtype, lane, collect_kernel, blocks_for_lots((size_t)a->rows, a->dim, THREADS),
+               THREADS, *a, aligned);
     return fsdp_cuda_launched(lane, "collect_rows", err);
 }
 

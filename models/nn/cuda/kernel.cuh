@@ -109,6 +109,17 @@ static __device__ inline void store_any(void *x, enum fsdp_dtype dtype, size_t a
         ((__half *)x)[at] = fsdp_from_float<__half>(value);
 }
 
+/* Eight elements of a row of `dim`: which row, and from which column on. */
+struct lot_of_row {
+    size_t row, col;
+};
+static __device__ inline lot_of_row my_lot(int dim)
+{
+    const size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const size_t each = ((size_t)dim + VEC - 1) / VEC;
+    return (lot_of_row){at / each, at % each * VEC};
+}
+
 /* ---- exponentials and quotients for results of type T
  * -------------------------------------------- Of 16 bits, which do not hold what the shorter
  * instructions lose (some 1e-6): with the full ones a kernel would issue instructions for as long
@@ -203,6 +214,12 @@ static __device__ inline float drop_factor(const drop_rule &rule, int row, uint6
 static inline unsigned blocks_for(size_t nitems, size_t each)
 {
     return (unsigned)((nitems + each - 1) / each);
+}
+
+/* Blocks whose threads are the lots of so many rows (my_lot). */
+static inline unsigned blocks_for_lots(size_t nrows, int dim, size_t nthreads)
+{
+    return blocks_for(nrows * (((size_t)dim + VEC - 1) / VEC), nthreads);
 }
 
 #define LAUNCH(lane, kernel, grid, block, ...)                                                     \

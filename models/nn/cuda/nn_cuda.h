@@ -35,6 +35,9 @@ NN_CUDA_OP(glu_backward, nn_glu)
 NN_CUDA_OP(pointwise_forward, nn_pointwise)
 NN_CUDA_OP(pointwise_backward, nn_pointwise)
 NN_CUDA_OP(scale_add, nn_scale_add)
+NN_CUDA_OP(lengths, nn_lengths)
+NN_CUDA_OP(columns_forward, nn_columns)
+NN_CUDA_OP(columns_backward, nn_columns)
 NN_CUDA_OP(copy_blocks, nn_copy_blocks)
 NN_CUDA_OP(logits, nn_logits)
 NN_CUDA_OP(dropout, nn_dropout)
@@ -72,7 +75,8 @@ static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsd
 /* ---- pieces that several operators are made of ----------------------------------------------- */
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols),
- * its rows ld elements apart. */
+ * its rows ld elements apart. With `times`, which lies and is typed as in, it is a sum of products;
+ * with `divisor` (ncols) the sum is divided before it is added. */
 struct nn_cuda_sum {
     void *out;
     enum fsdp_dtype out_dtype;
@@ -80,6 +84,8 @@ struct nn_cuda_sum {
     enum fsdp_dtype in_dtype;
     int nrows, ncols, ld;
     float beta;
+    const void *times;    /* NULL: 1 */
+    const float *divisor; /* NULL: 1 */
 };
 int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum *args, struct fsdp_err *err);
 

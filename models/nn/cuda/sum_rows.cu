@@ -11,6 +11,8 @@ enum { GROUPS = 32, WIDE = 8, COLS = WIDE * VEC, THREADS = GROUPS * WIDE, STRIP 
 struct sum_args {
     void *out;
     enum fsdp_dtype out_dtype;
+    const void *times;
+    const float *divisor;
     int nrows, ncols, ld, strip;
     float beta;
     bool aligned;
@@ -24,12 +26,19 @@ template <class T> __global__ void sum_rows_kernel(const T *in, sum_args a)
     const int end = a.nrows - first < a.strip ? a.nrows : first + a.strip;
     const size_t ncols = (size_t)a.ncols;
     const size_t at = (size_t)blockIdx.x * COLS + (size_t)lot;
-    float sum[VEC] = {}, v[VEC];
+    float sum[VEC] = {}, v[VEC], w[VEC];
 
     if (at < ncols)
 #pragma unroll 4
         for (int r = first + group; r < end; r += GROUPS) {
-            load8(v, in + (size_t)r * (size_t)a.ld, at, ncols, a.aligned);
+            const size_t row = (size_t)r * (size_t)a.ld;
+            load8(v, in + row, at, ncols, a.aligned);
+            if (a.times) {
+                load8(w, (const T *)a.times + row, at, ncols, a.aligned);
+#pragma unroll
+                for (int i = 0; i < VEC; i++)
+                    v[i] *= w[i];
+            }
 #pragma unroll
             for (int i = 0; i < VEC; i++)
                 sum[i] += v[i];
@@ -45,6 +54,8 @@ template <class T> __global__ void sum_rows_kernel(const T *in, sum_args a)
     for (int g = 0; g < GROUPS; g++)
         total += sums[g][threadIdx.x];
     const size_t to = (size_t)blockIdx.y * ncols + col;
+    if (a.divisor)
+        total /= a.divisor[col];
     if (a.beta != 0.0f)
         total += a.beta * load_any(a.out, a.out_dtype, to);
     store_any(a.out, a.out_dtype, to, total);
@@ -54,11 +65,11 @@ template <class T> __global__ void sum_rows_kernel(const T *in, sum_args a)
 static int sum_strips(struct fsdp_lane *lane, const struct nn_cuda_sum *a, int strip,
                       struct fsdp_err *err)
 {
-    const bool aligned = a->ld % VEC == 0 && is_aligned(a->in);
+    const bool aligned = a->ld % VEC == 0 && is_aligned(a->in) && is_aligned(a->times);
     const dim3 grid(blocks_for((size_t)a->ncols, COLS),
                     blocks_for((size_t)a->nrows, (size_t)strip));
-    const sum_args args = {a->out, a->out_dtype, a->nrows, a->ncols,
-                           a->ld,  strip,        a->beta,  aligned};
+    const sum_args args = {a->out,   a->out_dtype, a->times, a->divisor, a->nrows,
+                           a->ncols, a->ld,        strip,    a->beta,    aligned};
     LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, FROM(a->in), args);
     return fsdp_cuda_launched(lane, "sum_rows", err);
 }
@@ -76,10 +87,12 @@ extern "C" int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum
     const int nstrips = room < STRIP ? room : STRIP, share = (a->nrows + nstrips - 1) / nstrips;
     const int strip = share < STRIP ? STRIP : share;
     parts.out_dtype = FSDP_F32;
+    parts.divisor = NULL;
     parts.beta = 0;
     FSDP_TRY(sum_strips(lane, &parts, strip, err));
     sum.in = parts.out;
     sum.in_dtype = FSDP_F32;
+    sum.times = NULL;
     sum.ld = a->ncols;
     sum.nrows = (int)blocks_for((size_t)a->nrows, (size_t)strip);
     return sum_strips(lane, &sum, sum.nrows, err);
