@@ -339,9 +339,6 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
         return config_refuse(c, "fsdp.frozen", err,
                              "a run with adapters freezes the model itself, but for "
                              "lora.modules_to_save; leave this empty");
-    if (c->lora.dora && c->lora.base == CONFIG_BASE_NF4)
-        return config_refuse(c, "lora.dora", err,
-                             "DoRA needs the rows of the model as they were; set lora.base to auto");
     if (!on && c->lora.base == CONFIG_BASE_NF4)
         return config_refuse(
             c, "lora.base", err,

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QLoRA against bitsandbytes, PEFT, transformers and torch in fp64.
+"""QLoRA, and DoRA on such a model, against bitsandbytes, PEFT, transformers and torch in fp64.
 
 make FAMILY...        the tiny model of each (families.py) in bf16, in folder FAMILY; the same as transformers saves it
-                      when bitsandbytes quantizes it, in FAMILY.nf4; and an adapter of it, in FAMILY.lora.start
-check RUN,... FAMILY...
+                      when bitsandbytes quantizes it, in FAMILY.nf4; and an adapter of it, in FAMILY.lora.start, and one
+                      with magnitudes, in FAMILY.dora.start
+new FAMILY FOLDER     the magnitudes of a run without a step are those that PEFT begins with on the Linear4bit of
+                      bitsandbytes, whose weights it decodes
+check KIND RUN,... FAMILY...
                       the checks of adapters.py of each run, where the reference is the model with the values that
                       bitsandbytes decodes, in fp64; the losses of the first run are those of PEFT on the Linear4bit of
                       bitsandbytes in fp32, within 1e-5; the tensors that FAMILY.linears names are those that
@@ -20,6 +23,7 @@ import peft
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 import adapters
 import families
@@ -51,15 +55,20 @@ def make(*names):
                                               bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
         transformers.AutoModelForCausalLM.from_pretrained(
             family, quantization_config=how, dtype=torch.float32, device_map="cpu").save_pretrained(f"{family}.nf4")
-    adapters.make("lora", *names)
+    for kind in ("lora", "dora"):
+        adapters.make(kind, *names)
 
 
-def train(family):
-    """Ten steps as users of PEFT take them."""
+def load_packed(family):
     base = transformers.AutoModelForCausalLM.from_pretrained(f"{family}.nf4", attn_implementation="eager",
                                                              device_map="cpu")
     assert any(type(module).__name__ == "Linear4bit" for module in base.modules())
-    model = peft.PeftModel.from_pretrained(base, f"{family}.lora.start", is_trainable=True).train()
+    return base
+
+
+def train(kind, family):
+    """Ten steps as users of PEFT take them."""
+    model = peft.PeftModel.from_pretrained(load_packed(family), f"{family}.{kind}.start", is_trainable=True).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3, betas=(0.9, 0.95),
                                   weight_decay=0)
     losses = []
@@ -72,9 +81,18 @@ def train(family):
     return losses
 
 
-def check_peft(family, run):
-    want = train(family)
-    with open(f"{family}.lora.{run}/metrics.jsonl") as f:
+def new(family, folder):
+    base = load_packed(family)
+    want = adapters.trained(peft.get_peft_model(base, adapters.config_of("dora", load_as_stored(family, torch.float32))))
+    got = load_file(f"{folder}/adapter_model.safetensors")
+    magnitudes = [name for name in got if name.endswith(adapters.MAGNITUDE)]
+    worst = max(((got[name] - want[name]).abs() / want[name]).max().item() for name in magnitudes)
+    assert len(magnitudes) > 5 and worst <= 1e-6, worst
+
+
+def check_peft(kind, family, run):
+    want = train(kind, family)
+    with open(f"{family}.{kind}.{run}/metrics.jsonl") as f:
         got = [row["loss"] for row in map(json.loads, f) if "loss" in row]
     worst = max(abs(g - w) / w for g, w in zip(got, want))
     good = len(got) == len(want) and worst <= 1e-5
@@ -97,21 +115,22 @@ def check_full(family):
     print(f"{'not ok' if wrong else 'ok'} - {family}: the decoded folder has bitsandbytes' values {wrong}")
 
 
-def check(runs, *names):
+def check(kind, runs, *names):
     families.load = load
     adapters.train = functools.cache(adapters.train)
     for run in runs.split(","):
         lines = io.StringIO()
         with contextlib.redirect_stdout(lines):
-            adapters.check("lora", run, *names)
+            adapters.check(kind, run, *names)
         print(lines.getvalue().replace("ok - ", f"ok - {run}: "), end="")
     for family in names:
-        check_peft(family, runs.split(",")[0])
-        check_linears(family)
-        check_full(family)
+        check_peft(kind, family, runs.split(",")[0])
+        if kind == "lora":
+            check_linears(family)
+            check_full(family)
 
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "new": new, "check": check}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Adapters on a model in NF4 against bitsandbytes and PEFT: gradients, ten steps of AdamW and the adapter after them, on
+# Adapters, with magnitudes (DoRA) and without, on a model in NF4 against bitsandbytes and PEFT: gradients, ten steps of AdamW and the adapter after them, on
 # one rank, on three and as 2 x 2 ranks of HYBRID_SHARD; and on a model that bitsandbytes has quantized.
 # run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, bitsandbytes' 2>/dev/null; then
@@ -18,16 +18,16 @@ families='llama gpt_neox'
 python qlora make $families >log 2>&1
 ok $? "transformers saves models and quantizes them, and PEFT makes adapters"
 
-# run NAME RANKS FOLDER OPTIONS... trains an adapter of each family; FOLDER is behind the family's name.
+# run KIND NAME RANKS FOLDER OPTIONS... trains an adapter of each family; FOLDER is behind the family's name.
 run() {
-    local name=$1 ranks=$2 folder=$3 family out
-    shift 3
+    local kind=$1 name=$2 ranks=$3 folder=$4 family out
+    shift 4
     for family in $families; do
-        out=$family.lora.$name
+        out=$family.$kind.$name
         mkdir -p $out
         cat >$out/run.yaml <<END
 model: {path: $family$folder}
-lora: {path: $family.lora.start, base: nf4}
+lora: {path: $family.$kind.start, base: nf4}
 data: {path: tokens.bin, format: u16, seq_len: 24}
 train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
 optim: {name: sgd, momentum: 0, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
@@ -36,18 +36,18 @@ END
         fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1 &&
             fsdp-launch -n $ranks $out/run.yaml train.steps=10 optim.name=adamw optim.lr=1e-3 'optim.betas=[0.9,0.95]' \
                 checkpoint.path=$out/ck10 log.metrics=$out/metrics.jsonl "$@" >log 2>&1
-        ok $? "$family: $name"
+        ok $? "$family, $kind: $name"
         ln -s ck/step-00000001/hf $out/sgd
         ln -s ck10/step-00000010/hf $out/adamw
     done
 }
 
-run one 1 ''
-run three 3 ''
-run hybrid 4 '' --nodes 2 fsdp.sharding_strategy=hybrid_shard fsdp.activation_checkpointing=full
+run lora one 1 ''
+run lora three 3 ''
+run lora hybrid 4 '' --nodes 2 fsdp.sharding_strategy=hybrid_shard fsdp.activation_checkpointing=full
 losses() { sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$1"; }
 alike() { [ "$(losses "$1" | wc -l)" = 10 ] && [ "$(losses "$1")" = "$(losses "$2")" ]; }
-run packed 3 .nf4
+run lora packed 3 .nf4
 for family in $families; do
     alike $family.lora.three/metrics.jsonl $family.lora.packed/metrics.jsonl
     ok $? "$family: bitsandbytes' own codes give the same losses, to the last digit"
@@ -61,11 +61,25 @@ for family in $families; do
     ok "$([ $? = 0 ] && [ -s a ] && cmp -s a b; echo $?)" "$family: decoded, and an adapter merged into it"
 done
 
+run dora one 1 ''
+run dora three 3 '' fsdp.activation_checkpointing=full
+run dora packed 3 .nf4 fsdp.activation_checkpointing=full
+for family in $families; do
+    alike $family.dora.three/metrics.jsonl $family.dora.packed/metrics.jsonl
+    ok $? "$family: with magnitudes likewise"
+    fsdp-launch -n 2 $family.dora.three/run.yaml lora.path= lora.r=3 lora.dora=true train.steps=0 checkpoint.path=$family.new \
+        >log 2>&1 && python qlora new $family $family.new/step-00000000/hf >log 2>&1
+    ok $? "$family: magnitudes begin as PEFT's do on bitsandbytes' layers"
+done
+
 for family in $families; do # what a checkpoint says of its base
     grep -o '"[^"]*\.weight\.nested_offset"' $family.lora.packed/ck/step-00000001/manifest.json | tr -d '"' |
         sed 's/\.nested_offset$//' >$family.linears
 done
-python qlora check one,three,hybrid $families >checked 2>log || cat log
+{
+    python qlora check lora one,three,hybrid $families &&
+        python qlora check dora one,three $families
+} >checked 2>log || cat log
 while IFS= read -r line; do # its own TAP lines are counted with the others
     case $line in
     'ok - '*) ok 0 "${line#ok - }" ;;
@@ -73,7 +87,7 @@ while IFS= read -r line; do # its own TAP lines are counted with the others
     *) echo "$line" ;;
     esac
 done <checked
-ok "$([ "$(grep -c '^ok' checked)" = 24 ]; echo $?)" "all of them were checked"
+ok "$([ "$(grep -c '^ok' checked)" = 38 ]; echo $?)" "all of them were checked"
 
 echo "1..$n"
 exit $bad

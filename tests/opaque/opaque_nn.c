@@ -29,6 +29,9 @@
     X(pointwise_forward, nn_pointwise, (a->y, a->x))                                              \
     X(pointwise_backward, nn_pointwise, (a->y, a->x))                                             \
     X(scale_add, nn_scale_add, (a->out, a->x))                                                    \
+    X(lengths, nn_lengths, (a->length, a->w, a->a, a->b))                                         \
+    X(columns_forward, nn_columns, (a->out, a->x, a->magnitude, a->length, a->b))                 \
+    X(columns_backward, nn_columns, (a->out, a->x, a->dy, a->length))                             \
     X(copy_blocks, nn_copy_blocks, (a->out, a->x))                                                \
     X(logits, nn_logits, (a->logits))                                                             \
     X(dropout, nn_dropout, (a->out, a->x))                                                        \

@@ -78,7 +78,7 @@ same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" che
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
 
 "$BIN/ckpt-merge" -q "$TEST_TMP/cpu" -o "$TEST_TMP/base/" >"$TEST_TMP/merge.out" 2>&1
-same "adapters on a model in NF4" "-n 1" "model.path=$TEST_TMP/base" model.init=pretrained lora.r=4 \
+same "adapters on a model in NF4" "-n 1" "model.path=$TEST_TMP/base" model.init=pretrained lora.r=4 lora.dora=true \
     lora.base=nf4 fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
 
 # Logits have the type of the parameters on a GPU, and fp32 on the CPU, unless a setting says otherwise.

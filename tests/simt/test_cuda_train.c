@@ -88,7 +88,7 @@ static void compare(const char *what, struct ref_setup setup, const int32_t *tok
     munmap(both, 2 * sizeof *both);
 }
 
-/* lean: in bf16 with all that a rank's memory can do without. */
+/* lean: in bf16 with all that a rank's memory can do without; with adapters, on a model in NF4. */
 static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype reduce_dtype,
                        bool lean)
 {
@@ -99,17 +99,22 @@ static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype red
     for (int i = 0; i < STEPS * ROWS * (T + 1); i++)
         tokens[i] = (int32_t)((unsigned)i * 2654435761u >> 8) % vocab;
     setup.opts.accumulation = 2;
-    snprintf(what, sizeof what, "%s in fp32%s", folder, adapted ? " with DoRA" : "");
+    setup.opts.frozen_in_nf4 = lean && adapted;
+    snprintf(what, sizeof what, "%s in fp32%s%s", folder, adapted ? " with DoRA" : "",
+             setup.opts.frozen_in_nf4 ? " on NF4" : "");
     compare(what, setup, tokens, 1e-6, 1e-5);
     setup.opts.param_dtype = FSDP_BF16;
     setup.opts.reduce_dtype = reduce_dtype;
-    if (lean) {
+    if (lean && !adapted) {
         setup.opts.optim.moment_dtype = FSDP_BF16;
         setup.opts.optim.master = FSDP_MASTER_SPLIT;
         setup.opts.offload = FSDP_OFFLOAD_PARAMS;
     }
     snprintf(what, sizeof what, "%s in bf16, gradients in %s%s", folder,
-             fsdp_dtype_name(reduce_dtype), lean ? ", split and offloaded" : "");
+             fsdp_dtype_name(reduce_dtype),
+             adapted ? " with DoRA"
+             : lean  ? ", split and offloaded"
+                     : "");
     compare(what, setup, tokens, 5e-3, 1e-2);
 }
 
@@ -118,7 +123,7 @@ int main(void)
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
     test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
     adapted = true;
-    test_model("llama-tiny", 16, 256, FSDP_F32, false);
+    test_model("llama-tiny", 16, 256, FSDP_F32, true);
     test_model("gpt2-tiny", 16, 211, FSDP_F32, false);
     return tap_done();
 }

@@ -38,6 +38,10 @@ same_losses 2 run.yaml fsdp.sharding_strategy=SHARD_GRAD_OP fsdp.activation_chec
 same_losses 4 --nodes 2 run.yaml fsdp.sharding_strategy=HYBRID_SHARD fsdp.wrap_policy=none
 same_losses 4 --nodes 2 run.yaml fsdp.two_level=true fsdp.activation_checkpointing=selective
 same_losses 2 run.yaml fsdp.reshard_after_forward=2 fsdp.offload=optimizer
+run -n 1 run.yaml lora.dora=true log.metrics=dora.jsonl
+run -n 3 run.yaml lora.dora=true log.metrics=dora3.jsonl fsdp.activation_checkpointing=full
+ok "$([ "$(losses dora.jsonl | wc -l)" = 6 ] && [ "$(losses dora.jsonl)" = "$(losses dora3.jsonl)" ] &&
+    [ "$(losses dora.jsonl)" != "$(losses one.jsonl)" ]; echo $?)" "with magnitudes (DoRA) others, the same on one rank and three"
 rm -f other.jsonl
 run -n 1 run.yaml lora.base=auto log.metrics=other.jsonl
 ok "$([ -n "$(losses other.jsonl)" ] && [ "$(losses other.jsonl)" != "$(losses one.jsonl)" ]; echo $?)" "and others with the model as it is"
