@@ -72,6 +72,13 @@ enum ckpt_format ckpt_format(const struct ckpt *ckpt)
     return ckpt->format->id;
 }
 
+const char *ckpt_format_name(enum ckpt_format format)
+{
+    static const char *const names[] = {"native",     "safetensors", "dcp",
+                                        "torch.save", "deepspeed",   "megatron"};
+    return (size_t)format < sizeof names / sizeof *names ? names[format] : "unknown";
+}
+
 bool ckpt_has_checksums(const struct ckpt *ckpt)
 {
     return ckpt->has_checksums;

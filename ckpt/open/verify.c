@@ -15,8 +15,7 @@
 
 struct check {
     struct ckpt *ckpt;
-    ckpt_fault_f *report;
-    void *ctx;
+    const struct ckpt_verify_args *args;
     size_t *by_file; /* [npieces] piece indices, by file and position */
     size_t *first;   /* [nfiles + 1] into by_file */
     uint64_t *sums;  /* [ntensors] */
@@ -24,15 +23,29 @@ struct check {
     bool *wrong;     /* [nfiles] read to the end, and the checksum is wrong */
     bool *explained; /* [nfiles] by a tensor in it that is wrong */
     atomic_int next;
-    pthread_mutex_t lock; /* report, sums, nfaults */
+    pthread_mutex_t lock; /* report, progress, sums, nfaults, done */
     int nfaults;
+    uint64_t done, total; /* bytes of files, as stored */
 };
 
 static void fault(struct check *c, const char *text)
 {
     c->nfaults++;
-    if (c->report)
-        c->report(c->ctx, text);
+    if (c->args->report)
+        c->args->report(c->args->report_ctx, text);
+}
+
+/* So many bytes more were looked at. */
+static int advance(struct check *c, uint64_t nbytes, struct fsdp_err *err)
+{
+    pthread_mutex_lock(&c->lock);
+    c->done += nbytes;
+    const bool stop =
+        c->args->progress && c->args->progress(c->args->progress_ctx, c->done, c->total);
+    pthread_mutex_unlock(&c->lock);
+    if (stop)
+        return fsdp_err_set(err, FSDP_ECANCELED, "verifying '%s' was stopped", c->ckpt->path);
+    return FSDP_OK;
 }
 
 /* A streamed piece: the CRC of its bytes so far. */
@@ -86,16 +99,17 @@ static void feed(struct check *c, struct cursor *cursor, int file, const char *d
 }
 
 /* Of a format whose pieces have checksums. */
-static int check_pieces(struct check *c, int file)
+static int check_pieces(struct check *c, int file, struct fsdp_err *err)
 {
     for (size_t i = c->first[file]; i < c->first[file + 1]; i++) {
-        struct fsdp_err err = FSDP_ERR_INIT;
-        int rc = c->ckpt->format->check_piece(c->ckpt, c->by_file[i], &err);
+        struct fsdp_err why = FSDP_ERR_INIT;
+        FSDP_TRY(advance(c, 0, err));
+        int rc = c->ckpt->format->check_piece(c->ckpt, c->by_file[i], &why);
         if (rc == FSDP_OK)
             continue;
         pthread_mutex_lock(&c->lock);
         c->damaged[file] = true;
-        fault(c, err.text);
+        fault(c, why.text);
         pthread_mutex_unlock(&c->lock);
     }
     return FSDP_OK;
@@ -109,7 +123,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
     uint32_t crc = 0; /* of what is stored; fingerprints are of what it holds */
 
     if (c->ckpt->format->check_piece)
-        return check_pieces(c, file);
+        return check_pieces(c, file, err);
     if (ckpt_codec_is_name(info->path))
         FSDP_TRY(ckpt_file_nbytes(&size, c->ckpt, file, err));
     for (uint64_t pos = 0; pos < size; pos += CKPT_BLOCK_NBYTES) {
@@ -117,6 +131,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
         size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
         FSDP_TRY(ckpt_file_pread_summed(&crc, c->ckpt, file, buffer, nbytes, pos, err));
         feed(c, &cursor, file, buffer, nbytes, pos);
+        FSDP_TRY(advance(c, 0, err));
     }
     if (!info->has_crc || crc == info->crc32c)
         return FSDP_OK;
@@ -140,6 +155,8 @@ static int verify_worker(struct ckpt_workers *workers, int index, struct fsdp_er
            (file = atomic_fetch_add(&c->next, 1)) < c->ckpt->m.layout.nfiles) {
         struct fsdp_err why = FSDP_ERR_INIT;
         rc = check_file(c, file, buffer, &why);
+        if (rc != FSDP_ECANCELED && advance(c, c->ckpt->m.layout.files[file].nbytes, &why))
+            rc = FSDP_ECANCELED;
         if (rc == FSDP_ECORRUPT || rc == FSDP_EIO || rc == FSDP_ENOTFOUND) {
             pthread_mutex_lock(&c->lock);
             c->damaged[file] = true;
@@ -334,6 +351,7 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
         }
         if (!t->has_fingerprint)
             continue;
+        FSDP_TRY(advance(c, 0, err));
         if (!rows && !damaged)
             FSDP_TRY(sum_by_plan(c, i, err));
         if (c->sums[i] == t->fingerprint || (!rows && damaged))
@@ -346,13 +364,25 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
 
 int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err)
 {
-    struct check c = {.ckpt = ckpt, .report = report, .ctx = ctx};
+    struct ckpt_verify_args args = CKPT_VERIFY_ARGS_INIT;
+    args.report = report;
+    args.report_ctx = ctx;
+    return ckpt_verify_watched(ckpt, &args, err);
+}
+
+int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
+                        struct fsdp_err *err)
+{
+    if (args->version != CKPT_VERIFY_ARGS_VERSION)
+        return fsdp_err_set(err, FSDP_EINVAL, "ckpt_verify_args: version %u is not %d",
+                            (unsigned)args->version, CKPT_VERIFY_ARGS_VERSION);
+    struct check c = {.ckpt = ckpt, .args = args};
+    for (int i = 0; i < ckpt->m.layout.nfiles; i++)
+        c.total += ckpt->m.layout.files[i].nbytes;
+    pthread_mutex_init(&c.lock, NULL);
     int rc = sort_pieces(&c, err);
-    if (rc == FSDP_OK) {
-        pthread_mutex_init(&c.lock, NULL);
+    if (rc == FSDP_OK)
         rc = ckpt_workers_run(ckpt->m.layout.nfiles > 1 ? 2 : 1, verify_worker, &c, err);
-        pthread_mutex_destroy(&c.lock);
-    }
     if (rc == FSDP_OK)
         rc = check_tensors(&c, err);
     if (rc == FSDP_OK)
@@ -365,6 +395,7 @@ int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_
             fsdp_err_set(err, FSDP_EUNSUPPORTED,
                          "'%s': %d tensor%s cannot be read, and so not verified; all else is sound",
                          ckpt->path, ckpt->nunread, ckpt->nunread == 1 ? "" : "s");
+    pthread_mutex_destroy(&c.lock);
     fsdp_free(c.by_file);
     fsdp_free(c.first);
     fsdp_free(c.sums);

@@ -44,6 +44,11 @@ static int check_is_model(const struct ckpt_job *job, struct fsdp_err *err)
                         path, path, out);
 }
 
+void ckpt_reshard_args_init(struct ckpt_reshard_args *out)
+{
+    *out = (struct ckpt_reshard_args)CKPT_RESHARD_ARGS_INIT;
+}
+
 static int check_args(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_reshard_args *args = job->args;

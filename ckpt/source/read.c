@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Executing plans: file ranges into blocks, blocks into slices. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "util/convert.h"
@@ -100,15 +101,11 @@ int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err
     return FSDP_ENOMEM;
 }
 
-/* buffers->data (nelem elements) in another dtype: in place where none is needed, else in
- * ->converted. */
+/* buffers->data (nelem elements) in another dtype, in ->converted. */
 static int convert_buffer(const void **out, struct ckpt_buffers *buffers, enum fsdp_dtype to,
                           enum fsdp_dtype from, size_t nelem, struct fsdp_err *err)
 {
     size_t need = buffers->nbytes / fsdp_dtype_nbytes(from) * fsdp_dtype_nbytes(to);
-    *out = buffers->data;
-    if (to == from)
-        return FSDP_OK;
     if (buffers->converted_nbytes < need) {
         fsdp_free(buffers->converted);
         buffers->converted_nbytes = 0;
@@ -179,16 +176,21 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
 
     FSDP_TRY(ckpt_plan_make(&plan, &ckpt->m.layout, tensor, &slice->box,
                             buffers->nbytes / in_nbytes, err));
+    const bool same = slice->tensor.dtype == have->dtype, direct = same && buffers->into;
     for (size_t i = 0; rc == FSDP_OK && i < plan.nblocks; i++) {
         const struct ckpt_block *block = &plan.blocks[i];
-        const void *data;
-        rc = ckpt_block_read(ckpt, &plan, block, buffers->data, buffers->scratch, buffers->nbytes,
-                             err);
+        char *to = direct ? buffers->into + block->pos * out_nbytes : buffers->data;
+        const void *data = to;
+        rc = ckpt_block_read(ckpt, &plan, block, to, buffers->scratch, buffers->nbytes, err);
         if (rc)
             break;
         if (part)
-            *part ^= ckpt_fingerprint_part(have, &block->box, buffers->data);
-        rc = convert_buffer(&data, buffers, slice->tensor.dtype, have->dtype, block->nelem, err);
+            *part ^= ckpt_fingerprint_part(have, &block->box, to);
+        if (direct)
+            continue;
+        if (!same)
+            rc =
+                convert_buffer(&data, buffers, slice->tensor.dtype, have->dtype, block->nelem, err);
         if (rc)
             break;
         rc = io->write(io->ctx, block->pos * out_nbytes, data, block->nelem * out_nbytes, err);
@@ -197,14 +199,13 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
     return rc;
 }
 
-int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
-                    const struct fsdp_slice_io *io, struct fsdp_err *err)
+/* The slice is of this tensor. */
+static int read_checked(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slice,
+                        const struct fsdp_slice_io *io, char *into, struct fsdp_err *err)
 {
     struct ckpt_buffers buffers;
     uint64_t part = 0;
-    int tensor = -1;
 
-    FSDP_TRY(ckpt_slice_match(&tensor, ckpt, slice, err));
     const struct ckpt_tensor *t = &ckpt->m.layout.tensors[tensor];
     uint64_t nelem = fsdp_box_nelem(&slice->box, t->tensor.ndim);
     uint64_t nbytes = nelem * fsdp_dtype_nbytes(t->tensor.dtype);
@@ -214,12 +215,45 @@ int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
     /* Strided pieces are read through the scratch buffer: give it some room. */
     nbytes = nbytes > CKPT_MIN_BLOCK_NBYTES ? nbytes : CKPT_MIN_BLOCK_NBYTES;
     FSDP_TRY(ckpt_buffers_create(&buffers, (size_t)nbytes, err));
+    buffers.into = into;
     int rc = ckpt_slice_read(ckpt, tensor, slice, io, &buffers, &part, err);
     ckpt_buffers_destroy(&buffers);
     FSDP_TRY(rc);
     if (t->has_fingerprint && nelem == fsdp_tensor_nelem(&t->tensor) && part != t->fingerprint)
         return ckpt_fingerprint_blame(ckpt, tensor, part, err);
     return FSDP_OK;
+}
+
+int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
+                    const struct fsdp_slice_io *io, struct fsdp_err *err)
+{
+    int tensor = -1;
+    FSDP_TRY(ckpt_slice_match(&tensor, ckpt, slice, err));
+    return read_checked(ckpt, tensor, slice, io, NULL, err);
+}
+
+static int write_memory(void *ctx, uint64_t pos, const void *src, size_t nbytes,
+                        struct fsdp_err *err)
+{
+    (void)err;
+    memcpy((char *)ctx + pos, src, nbytes);
+    return FSDP_OK;
+}
+
+int ckpt_read_into(void *dst, size_t nbytes, struct ckpt *ckpt, const struct fsdp_slice *slice,
+                   struct fsdp_err *err)
+{
+    const struct fsdp_slice_io io = {.ctx = dst, .write = write_memory};
+    int tensor = -1;
+    FSDP_TRY(ckpt_slice_match(&tensor, ckpt, slice, err));
+    const uint64_t need =
+        fsdp_box_nelem(&slice->box, slice->tensor.ndim) * fsdp_dtype_nbytes(slice->tensor.dtype);
+    if (nbytes != need)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "tensor '%s': the buffer has %zu bytes, and what is read into it has "
+                            "%" PRIu64,
+                            slice->tensor.name, nbytes, need);
+    return read_checked(ckpt, tensor, slice, &io, dst, err);
 }
 
 bool ckpt_is_far(const struct ckpt *ckpt)

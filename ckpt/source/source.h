@@ -87,6 +87,7 @@ int ckpt_block_read(struct ckpt *ckpt, const struct ckpt_plan *plan, const struc
 struct ckpt_buffers {
     char *data, *scratch, *converted; /* converted: made when first needed */
     size_t nbytes, converted_nbytes;
+    char *into; /* where a slice goes at once that is not converted; NULL: through data */
 };
 int ckpt_buffers_create(struct ckpt_buffers *out, size_t nbytes, struct fsdp_err *err);
 void ckpt_buffers_destroy(struct ckpt_buffers *buffers);
@@ -119,7 +120,8 @@ const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
 /* The stored tensor that a slice means; checks shape, box and convertible dtype. */
 int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
                      struct fsdp_err *err);
-/* Reads a slice into io; *part (may be NULL) gets its contribution to the tensor's fingerprint. */
+/* Reads a slice into io, or what is not converted into buffers->into, where there is one; *part
+ * (may be NULL) gets its contribution to the tensor's fingerprint. */
 int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct ckpt_buffers *buffers, uint64_t *part,
                     struct fsdp_err *err);

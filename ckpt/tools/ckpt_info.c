@@ -64,13 +64,6 @@ static const char *kind_name(enum fsdp_slice_kind kind)
     return kind == FSDP_SLICE_MODEL ? "model" : "optim";
 }
 
-static const char *format_name(const struct ckpt *ckpt)
-{
-    static const char *const names[] = {"native",     "safetensors", "dcp",
-                                        "torch.save", "deepspeed",   "megatron"};
-    return names[ckpt_format(ckpt)];
-}
-
 /* ---- table ----------------------------------------------------------------------------------- */
 
 static void print_head(const struct ckpt *ckpt)
@@ -84,7 +77,7 @@ static void print_head(const struct ckpt *ckpt)
         nelem += t->kind == FSDP_SLICE_MODEL ? fsdp_tensor_nelem(&t->tensor) : 0;
     }
     printf("%-12s %s\n%-12s %s\n", "checkpoint", tool_shown(ckpt_path(ckpt)), "format",
-           format_name(ckpt));
+           ckpt_format_name(ckpt_format(ckpt)));
     if (ckpt_step(ckpt) >= 0)
         printf("%-12s %" PRId64 "\n", "step", ckpt_step(ckpt));
     if (ckpt_format(ckpt) == CKPT_NATIVE) {
@@ -279,11 +272,11 @@ static void print_json(const struct ckpt *ckpt)
                       tool_json_text(ckpt_alias_at(ckpt, i).target));
     for (int i = 0; i < ckpt_nextra(ckpt); i++)
         json_array_append_new(extras, tool_json_text(ckpt_extra_at(ckpt, i)));
-    json_t *root = json_pack("{s:o, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path",
-                             tool_json_text(ckpt_path(ckpt)), "format", format_name(ckpt), "step",
-                             (json_int_t)ckpt_step(ckpt), "mesh", "shard_size", shard,
-                             "replicate_size", replicate, "files", files, "extras", extras,
-                             "aliases", aliases, "tensors", tensors);
+    json_t *root = json_pack(
+        "{s:o, s:s, s:I, s:{s:i, s:i}, s:o, s:o, s:o, s:o}", "path",
+        tool_json_text(ckpt_path(ckpt)), "format", ckpt_format_name(ckpt_format(ckpt)), "step",
+        (json_int_t)ckpt_step(ckpt), "mesh", "shard_size", shard, "replicate_size", replicate,
+        "files", files, "extras", extras, "aliases", aliases, "tensors", tensors);
     char *text = json_dumps(root, TOOL_JSON_FLAGS);
     /* The state as it was saved: integers of any length, floats to the last bit. */
     if (text && ckpt_state_json(ckpt)) {

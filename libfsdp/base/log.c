@@ -9,8 +9,22 @@ static fsdp_log_f *log_fn;
 static void *log_ctx;
 static enum fsdp_log_level log_max = FSDP_LOG_INFO;
 
+/* A callback may wait for what the thread that forks holds, such as Python's global lock: in the
+ * child, nobody would release ours. */
+static void free_in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, free_in_child);
+}
+
 void fsdp_log_set(fsdp_log_f *fn, void *ctx, enum fsdp_log_level max_level)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     log_fn = fn;
     log_ctx = ctx;

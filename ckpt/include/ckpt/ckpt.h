@@ -282,6 +282,8 @@ void ckpt_close(struct ckpt *ckpt);
  * declared next to it. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
+/* "native", "safetensors", "dcp", "torch.save", "deepspeed", "megatron". Static. */
+const char *ckpt_format_name(enum ckpt_format format);
 /* Do all its tensors lie in archives of torch.save that have checksums? */
 bool ckpt_has_checksums(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
@@ -320,6 +322,24 @@ bool ckpt_extra_is_own(const char *path);
  * Local, blocks, thread safe. */
 int ckpt_read_slice(struct ckpt *ckpt, const struct fsdp_slice *slice,
                     const struct fsdp_slice_io *io, struct fsdp_err *err);
+
+/* The same into dst, which has nbytes, exactly those of the slice's elements in its dtype (else
+ * FSDP_EINVAL): row-major, aligned to an element. What is not converted goes from the file to dst
+ * without another copy. On failure dst is undefined. Local, blocks, thread safe. */
+int ckpt_read_into(void *dst, size_t nbytes, struct ckpt *ckpt, const struct fsdp_slice *slice,
+                   struct fsdp_err *err);
+
+/* Where a tensor lies as one row-major run of bytes, as it is in memory, for callers that map it.
+ */
+struct ckpt_file_range {
+    char path[4096]; /* of a file of this machine */
+    uint64_t pos, nbytes;
+};
+/* FSDP_ENOTFOUND; FSDP_EUNSUPPORTED says why it does not lie so: compressed, quantized, cut among
+ * files, in a torch archive, or in a store. Whoever maps it sees what becomes of the file, and no
+ * fingerprint is compared. Local, blocks, thread safe. */
+int ckpt_tensor_range(struct ckpt_file_range *out, struct ckpt *ckpt, const char *name,
+                      struct fsdp_err *err);
 
 /* ---- matrices that bitsandbytes has quantized ---- */
 
@@ -449,6 +469,8 @@ struct ckpt_reshard_args {
         .version = CKPT_RESHARD_ARGS_VERSION, .shard_size = 1, .replicate_size = 1,                \
         .mem_nbytes = 256u << 20                                                                   \
     }
+/* The same for languages without macros. */
+void ckpt_reshard_args_init(struct ckpt_reshard_args *out);
 /* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB
  * powers of 1000. FSDP_EINVAL for other text. */
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err);
@@ -564,6 +586,22 @@ int ckpt_unchanged(struct ckpt *ckpt, struct fsdp_err *err);
  * Opening already proved coverage. Local, blocks. */
 typedef void ckpt_fault_f(void *ctx, const char *text);
 int ckpt_verify(struct ckpt *ckpt, ckpt_fault_f *report, void *ctx, struct fsdp_err *err);
+
+struct ckpt_verify_args {
+    uint32_t version;
+    ckpt_fault_f *report; /* one thread at a time; NULL: nobody hears of single faults */
+    void *report_ctx;
+    ckpt_progress_f *progress; /* over the bytes of all files; NULL: none */
+    void *progress_ctx;
+};
+#define CKPT_VERIFY_ARGS_VERSION 1
+#define CKPT_VERIFY_ARGS_INIT                                                                      \
+    {                                                                                              \
+        .version = CKPT_VERIFY_ARGS_VERSION                                                        \
+    }
+/* The same, which can be watched and stopped: FSDP_ECANCELED. Local, blocks. */
+int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
+                        struct fsdp_err *err);
 
 #ifdef __cplusplus
 }
