@@ -20,7 +20,8 @@ struct ckpt_adapter {
     struct ckpt *ckpt;
     char *folder;       /* of both files, or the checkpoint's */
     const char **texts; /* of targets, then of modules_to_save */
-    char **names;       /* [spec.ntargets] */
+    const char **parameters;
+    char **names; /* [spec.ntargets] */
 };
 
 double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec)
@@ -60,6 +61,13 @@ static bool is_known(const struct ckpt_adapter *a, const char *target, size_t nb
     return false;
 }
 
+/* Is the lora_A of this name one of experts? */
+static bool is_of_experts(const struct ckpt_adapter *a, const char *name)
+{
+    const char *module = name + strlen(CKPT_ADAPTER_PREFIX);
+    return ckpt_adapter_is_expert(&a->spec, module, strlen(module) - strlen(LORA_A));
+}
+
 /* The file tells which modules have adapters better than target_modules, which may be a pattern. */
 static int find_targets(struct ckpt_adapter *a, struct fsdp_err *err)
 {
@@ -76,7 +84,7 @@ static int find_targets(struct ckpt_adapter *a, struct fsdp_err *err)
                                 "%s: tensor '%s' is not of PEFT's LoRA: its name does not begin "
                                 "with " CKPT_ADAPTER_PREFIX,
                                 ckpt_path(a->ckpt), name);
-        if (!target || is_known(a, target, nbytes))
+        if (!target || is_known(a, target, nbytes) || is_of_experts(a, name))
             continue;
         if (!(a->names[a->spec.ntargets] = fsdp_sprintf(err, "%.*s", (int)nbytes, target)))
             return FSDP_ENOMEM;
@@ -89,9 +97,10 @@ static int find_targets(struct ckpt_adapter *a, struct fsdp_err *err)
 
 /* Keys that must ask for nothing, because they change what is computed. */
 static const char *const refused[] = {
-    "rank_pattern",      "alpha_pattern",           "lora_bias",
-    "target_parameters", "layer_replication",       "use_qalora",
-    "use_bdlora",        "trainable_token_indices", "velora_config",
+    "rank_pattern",      "alpha_pattern",
+    "lora_bias",         "layer_replication",
+    "use_qalora",        "use_bdlora",
+    "velora_config",     "trainable_token_indices",
     "monteclora_config", "alora_invocation_tokens",
 };
 /* Of init_lora_weights: those that change the model, too. */
@@ -177,6 +186,28 @@ static int read_modules(struct ckpt_adapter *a, const char *path, struct fsdp_er
     return FSDP_OK;
 }
 
+static int read_parameters(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    const json_t *list = json_object_get(a->json, "target_parameters");
+    const size_t n = json_array_size(list);
+
+    if (!(a->parameters = fsdp_alloc(n + 1, sizeof *a->parameters, "parameters", err)))
+        return FSDP_ENOMEM;
+    if (!json_is_array(list) && !asks_for_nothing(list))
+        return refuse_key(path, "target_parameters", list, err);
+    a->spec.parameters = a->parameters;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!name || !ckpt_adapter_is_parameter(name))
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                "%s: target_parameters names '%.80s', and gate_up_proj and "
+                                "down_proj of experts are supported",
+                                path, name ? name : "");
+        a->parameters[a->spec.nparameters++] = name;
+    }
+    return FSDP_OK;
+}
+
 /* What B A is multiplied with must be a number of the weights' precision. */
 static int read_scale(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
 {
@@ -208,9 +239,13 @@ static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err
     FSDP_TRY(rc);
     FSDP_TRY(check_keys(a->json, path, err));
     FSDP_TRY(read_scale(a, path, err));
+    FSDP_TRY(read_parameters(a, path, err));
     a->spec.dropout = json_number_value(json_object_get(a->json, "lora_dropout"));
     a->spec.dora = json_is_true(json_object_get(a->json, "use_dora"));
     a->spec.transposed = json_is_true(json_object_get(a->json, "fan_in_fan_out"));
+    if (a->spec.dora && a->spec.nparameters)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "%s: use_dora is true, and target_parameters have no magnitudes", path);
     a->spec.base = json_string_value(json_object_get(a->json, "base_model_name_or_path"));
     return FSDP_OK;
 }
@@ -284,6 +319,7 @@ void ckpt_adapter_close(struct ckpt_adapter *a)
     fsdp_free(a->names);
     fsdp_free(a->folder);
     fsdp_free(a->texts);
+    fsdp_free(a->parameters);
     ckpt_close(a->ckpt);
     json_decref(a->json);
     fsdp_free(a);

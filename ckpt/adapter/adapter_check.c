@@ -167,29 +167,87 @@ static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *mode
                         m->path, weight);
 }
 
+/* A and B of a weight fit it, which may be of one expert or of all. */
+static bool fits(const struct ckpt_low *low, const struct ckpt_tensor *w, uint64_t r)
+{
+    const bool all = w->tensor.ndim == 3;
+    const uint64_t *shape = w->tensor.shape + all;
+    const uint64_t nin = shape[low->across ? 0 : 1], nout = shape[low->across ? 1 : 0];
+
+    return (!all || w->tensor.shape[0] == low->experts) &&
+           is_matrix(low->a, low->experts * r, nin) &&
+           is_matrix(low->b, nout * low->nparts, low->experts * r);
+}
+
+static int check_pair(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
+                      const struct ckpt_low *low, struct fsdp_err *err)
+{
+    if (!low->a || !low->b)
+        return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
+                            ckpt_path(ckpt_adapter_ckpt(m->adapter)), low->a ? 'A' : 'B', weight,
+                            low->a ? 'B' : 'A');
+    return fits(low, ckpt_tensor_find(model, weight), (uint64_t)ckpt_adapter_spec(m->adapter)->r)
+               ? FSDP_OK
+               : refuse_weight(m, model, weight,
+                               "has another shape there than lora_A and lora_B fit", err);
+}
+
 static int check_low(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
                      bool alone, struct fsdp_err *err)
 {
     const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
-    const struct ckpt_tensor *a = ckpt_merged_part(m, weight, "lora_A.weight");
-    const struct ckpt_tensor *b = ckpt_merged_part(m, weight, "lora_B.weight");
-    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const bool across = spec->transposed;
+    struct ckpt_low low;
 
     if (!w)
         return refuse_weight(m, model, weight, "is not in the model", err);
     if (!is_matrix(w, 0, 0))
         return refuse_weight(m, model, weight, "is no matrix in the model", err);
-    if (!a || !b)
-        return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
-                            ckpt_path(ckpt_adapter_ckpt(m->adapter)), a ? 'A' : 'B', weight,
-                            a ? 'B' : 'A');
-    if (!is_matrix(a, (uint64_t)spec->r, w->tensor.shape[across ? 0 : 1]) ||
-        !is_matrix(b, w->tensor.shape[across ? 1 : 0], (uint64_t)spec->r))
-        return refuse_weight(m, model, weight, "has another shape there than lora_A and lora_B fit",
-                             err);
+    ckpt_merged_low(&low, m, weight);
+    FSDP_TRY(check_pair(m, model, weight, &low, err));
     return check_magnitudes(m, model, weight, ckpt_merged_part(m, weight, "lora_magnitude_vector"),
                             alone, err);
+}
+
+/* The weights that files of way i have of a module of experts; *any: there are some. */
+static int check_stored(bool *any, const struct ckpt_merged *m, const struct ckpt *model,
+                        const char *module, int i, struct fsdp_err *err)
+{
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    char weight[2 * NAME_NBYTES];
+    bool apart;
+    struct ckpt_low low = {.experts = 1};
+    uint64_t e = 0;
+
+    for (; e < low.experts; e++) {
+        if (!ckpt_expert_weight(weight, sizeof weight, &apart, i, e, spec, module))
+            return FSDP_OK;
+        const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+        if (!w && !e)
+            return FSDP_OK;
+        if (!w)
+            return refuse_weight(m, model, weight, "is not in the model", err);
+        *any = true;
+        ckpt_merged_low(&low, m, weight);
+        if (w->tensor.ndim != (apart ? 2 : 3))
+            return refuse_weight(m, model, weight, "is no matrix of experts in the model", err);
+        FSDP_TRY(check_pair(m, model, weight, &low, err));
+        if (!apart)
+            return FSDP_OK;
+    }
+    ckpt_expert_weight(weight, sizeof weight, &apart, i, e, spec, module);
+    return ckpt_tensor_find(model, weight)
+               ? refuse_weight(m, model, weight, "is of an expert that the adapter has not", err)
+               : FSDP_OK;
+}
+
+static int check_experts(const struct ckpt_merged *m, const struct ckpt *model, const char *module,
+                         struct fsdp_err *err)
+{
+    bool any = false;
+
+    for (int i = 0; i < ckpt_expert_nstored(); i++)
+        FSDP_TRY(check_stored(&any, m, model, module, i, err));
+    return any ? FSDP_OK : refuse_weight(m, model, module, "has no weights in the model", err);
 }
 
 static int check_whole(const struct ckpt_merged *m, const struct ckpt *model,
@@ -233,6 +291,10 @@ static int check_tensor(const struct ckpt_merged *m, const struct ckpt *model,
         const size_t suffix = strlen(parts[i]);
         if (n <= suffix || strcmp(name + n - suffix, parts[i]))
             continue;
+        if (ckpt_adapter_is_expert(ckpt_adapter_spec(m->adapter), name, n - suffix)) {
+            snprintf(weight, sizeof weight, "%.*s", (int)(n - suffix), name);
+            return check_experts(m, model, weight, err);
+        }
         snprintf(weight, sizeof weight, "%.*s" WEIGHT, (int)(n - suffix), name);
         return check_low(m, model, weight, alone, err);
     }

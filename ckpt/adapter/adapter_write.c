@@ -12,9 +12,10 @@
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-static json_t *list_of(const char *const *texts, int ntexts)
+/* An empty list, or none at all, where PEFT would choose itself. */
+static json_t *list_of(const char *const *texts, int ntexts, bool empty)
 {
-    json_t *list = ntexts ? json_array() : json_null();
+    json_t *list = ntexts || empty ? json_array() : json_null();
     for (int i = 0; i < ntexts; i++)
         json_array_append_new(list, json_string(texts[i]));
     return list;
@@ -30,13 +31,14 @@ static json_t *number_of(double value)
 int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct fsdp_err *err)
 {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s?, s:i, s:o, s:f, s:o, s:o, s:b, s:b, s:b, s:s, s:b, s:b, s:{}, s:{}}",
+        "{s:s, s:s, s:s?, s:i, s:o, s:f, s:o, s:o, s:o, s:b, s:b, s:b, s:s, s:b, s:b, s:{}, s:{}}",
         "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", spec->base, "r",
         spec->r, "lora_alpha", number_of(spec->alpha), "lora_dropout", spec->dropout,
-        "target_modules", list_of(spec->targets, spec->ntargets), "modules_to_save",
-        list_of(spec->modules_to_save, spec->nmodules), "use_rslora", spec->rslora, "use_dora",
-        spec->dora, "fan_in_fan_out", spec->transposed, "bias", "none", "inference_mode", true,
-        "init_lora_weights", true, "rank_pattern", "alpha_pattern");
+        "target_modules", list_of(spec->targets, spec->ntargets, spec->nparameters > 0),
+        "target_parameters", list_of(spec->parameters, spec->nparameters, false), "modules_to_save",
+        list_of(spec->modules_to_save, spec->nmodules, false), "use_rslora", spec->rslora,
+        "use_dora", spec->dora, "fan_in_fan_out", spec->transposed, "bias", "none",
+        "inference_mode", true, "init_lora_weights", true, "rank_pattern", "alpha_pattern");
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 
     *out = text ? fsdp_sprintf(err, "%s\n", text) : NULL;

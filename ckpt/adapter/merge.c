@@ -83,9 +83,10 @@ void ckpt_adapters_close(struct ckpt_adapters *a)
 
 bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
 {
+    struct ckpt_low low;
+
     for (int i = 0; a && i < a->count; i++)
-        if (ckpt_merged_whole(&a->all[i], weight) ||
-            ckpt_merged_part(&a->all[i], weight, "lora_A.weight"))
+        if (ckpt_merged_whole(&a->all[i], weight) || ckpt_merged_low(&low, &a->all[i], weight))
             return true;
     return false;
 }
@@ -109,15 +110,27 @@ static bool add_change(void *values, enum fsdp_dtype dtype, float *change, float
     return finite;
 }
 
-/* The factors of all adapters of a weight; *count: how many there are. */
+/* A matrix: a weight, or that of one expert in a weight of all. */
+struct matrix {
+    struct fsdp_tensor tensor;
+    uint64_t expert;
+};
+
+/* The factors of all adapters of a matrix; *count: how many there are. */
 static int read_all(struct ckpt_factors *all, int *count, const struct ckpt_adapters *a,
-                    const struct fsdp_tensor *weight, const struct fsdp_box *box,
-                    struct fsdp_err *err)
+                    const struct matrix *x, const struct fsdp_box *box, struct fsdp_err *err)
 {
+    struct ckpt_low low;
+
     *count = 0;
-    for (int i = 0; i < a->count; i++)
-        if (ckpt_merged_part(&a->all[i], weight->name, "lora_A.weight"))
-            FSDP_TRY(ckpt_factors_read(&all[(*count)++], &a->all[i], weight, box, err));
+    for (int i = 0; i < a->count; i++) {
+        if (!ckpt_merged_low(&low, &a->all[i], x->tensor.name))
+            continue;
+        if (low.expert == CKPT_ALL_EXPERTS)
+            low.expert = x->expert;
+        FSDP_TRY(
+            ckpt_factors_read(&all[(*count)++], &a->all[i], &low, box, x->tensor.shape[1], err));
+    }
     return FSDP_OK;
 }
 
@@ -138,24 +151,25 @@ static void change_free(struct change *c)
     fsdp_free(c->rows);
 }
 
-static int change_read(struct change *c, struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+static int change_read(struct change *c, struct ckpt_adapters *a, const struct matrix *x,
                        const struct fsdp_box *box, struct fsdp_err *err)
 {
     c->rows = fsdp_alloc(2 * (size_t)box->length[1], sizeof *c->rows, "rows of a weight", err);
     c->all = fsdp_alloc((size_t)a->count, sizeof *c->all, "adapters", err);
     if (!c->rows || !c->all)
         return FSDP_ENOMEM;
-    FSDP_TRY(read_all(c->all, &c->count, a, weight, box, err));
-    return c->count ? ckpt_scales_read(&c->scales, a, weight, box, err) : FSDP_OK;
+    FSDP_TRY(read_all(c->all, &c->count, a, x, box, err));
+    return c->count ? ckpt_scales_read(&c->scales, a, &x->tensor, box, err) : FSDP_OK;
 }
 
 /* A box with several rows has whole ones. */
-static int add_low(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
-                   const struct fsdp_box *box, char *values, struct fsdp_err *err)
+static int add_low(struct ckpt_adapters *a, const struct matrix *x, const struct fsdp_box *box,
+                   char *values, struct fsdp_err *err)
 {
+    const struct fsdp_tensor *weight = &x->tensor;
     const size_t n = (size_t)box->length[1], elem = fsdp_dtype_nbytes(weight->dtype);
     struct change c = {0};
-    int rc = change_read(&c, a, weight, box, err);
+    int rc = change_read(&c, a, x, box, err);
 
     for (size_t row = 0; rc == FSDP_OK && c.count && row < box->length[0]; row++) {
         const float *scale =
@@ -173,6 +187,25 @@ static int add_low(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
     return rc;
 }
 
+/* A box of (experts, rows, columns), one expert after the other. */
+static int add_experts(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
+                       const struct fsdp_box *box, char *values, struct fsdp_err *err)
+{
+    const struct fsdp_box one = {.offset = {box->offset[1], box->offset[2]},
+                                 .length = {box->length[1], box->length[2]}};
+    const size_t nbytes = (size_t)fsdp_box_nelem(&one, 2) * fsdp_dtype_nbytes(weight->dtype);
+    struct matrix x = {.tensor = {.name = weight->name,
+                                  .dtype = weight->dtype,
+                                  .ndim = 2,
+                                  .shape = {weight->shape[1], weight->shape[2]}}};
+
+    for (uint64_t i = 0; i < box->length[0]; i++) {
+        x.expert = box->offset[0] + i;
+        FSDP_TRY(add_low(a, &x, &one, values + i * nbytes, err));
+    }
+    return FSDP_OK;
+}
+
 int ckpt_adapters_apply(struct ckpt_adapters *a, const struct fsdp_tensor *weight,
                         const struct fsdp_box *box, void *values, struct fsdp_err *err)
 {
@@ -182,7 +215,10 @@ int ckpt_adapters_apply(struct ckpt_adapters *a, const struct fsdp_tensor *weigh
             return ckpt_merged_read(values, ckpt_adapter_ckpt(a->all[i].adapter), &whole->tensor,
                                     box, weight->dtype, err);
     }
-    return weight->ndim == 2 ? add_low(a, weight, box, values, err) : FSDP_OK;
+    const struct matrix x = {*weight, 0};
+    return weight->ndim == 3   ? add_experts(a, weight, box, values, err)
+           : weight->ndim == 2 ? add_low(a, &x, box, values, err)
+                               : FSDP_OK;
 }
 
 const char *ckpt_adapters_folder(const struct ckpt_adapters *a, int i, const struct ckpt **ckpt)

@@ -29,15 +29,34 @@ struct ckpt_adapters {
     struct ckpt_lengths lengths; /* of the one adapter that has magnitudes */
 };
 
+/* A and B of a weight. Of experts, which have theirs in one A (experts r, in) and one B (out,
+ * r experts), it is the weight of one, or of all (experts, rows, columns). */
+#define CKPT_ALL_EXPERTS UINT64_MAX
+struct ckpt_low {
+    const struct ckpt_tensor *a, *b;
+    bool across;           /* the weight is (in, out) */
+    uint64_t experts;      /* 1: it is no weight of experts */
+    uint64_t expert;       /* or CKPT_ALL_EXPERTS */
+    uint64_t nparts, part; /* the outputs of B are those of nparts weights, of which it is one */
+};
+/* Has the weight either of them? */
+bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight);
+/* The name that files of way i of ckpt_expert_nstored give to a weight of the module with adapters
+ * of experts, as its tensor names it; apart: each expert has one. False: none. Pure. */
+int ckpt_expert_nstored(void);
+bool ckpt_expert_weight(char *weight, size_t weight_nbytes, bool *apart, int i, uint64_t expert,
+                        const struct ckpt_adapter_spec *spec, const char *module);
+
 /* The change of a block is left (rows, r) times right (r, columns of the weight). */
 struct ckpt_factors {
     float *left, *right;
     size_t r, ncols;
     double scale;
 };
-/* Of the rows of a weight that a box has. Freed by ckpt_factors_free, also after an error. */
+/* Of the rows of a matrix that a box has; low->expert is a number. Freed by ckpt_factors_free, also
+ * after an error. */
 int ckpt_factors_read(struct ckpt_factors *f, const struct ckpt_merged *m,
-                      const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                      const struct ckpt_low *low, const struct fsdp_box *box, uint64_t ncols,
                       struct fsdp_err *err);
 void ckpt_factors_free(struct ckpt_factors *f);
 /* change[n] += scale * (left right)[row, first + ...]. sum: n elements of scratch. */

@@ -22,8 +22,12 @@ static int add_squares(double *to, bool by_row, struct ckpt_adapters *a,
     float *values = fsdp_alloc(nrows * n, sizeof *values, "rows of a weight", err);
     float *sum = fsdp_alloc(n, sizeof *sum, "rows of a weight", err);
     struct ckpt_factors f = {0};
-    int rc = values && sum ? ckpt_factors_read(&f, &a->all[0], weight, box, err) : FSDP_ENOMEM;
+    struct ckpt_low low;
+    int rc = values && sum ? FSDP_OK : FSDP_ENOMEM;
 
+    ckpt_merged_low(&low, &a->all[0], weight->name);
+    if (rc == FSDP_OK)
+        rc = ckpt_factors_read(&f, &a->all[0], &low, box, weight->shape[1], err);
     if (rc == FSDP_OK)
         rc = ckpt_merged_read(values, a->model, weight, box, FSDP_F32, err);
     for (size_t row = 0; rc == FSDP_OK && row < nrows; row++) {

@@ -2,7 +2,7 @@
 /*
  * The tensors of an adapter that belong to a weight, and their product. Of a weight a block of rows
  * is changed at a time; for it, A or the rows of B are read anew, so that memory does not grow with
- * the adapters.
+ * the adapters. Of all experts' A and B only those of the block's expert are kept.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "merge.h"
 #include "source/source.h"
 
-enum { NAME_NBYTES = 1024 };
+enum { NAME_NBYTES = 1024, BLOCK_NBYTES = 1 << 20 };
 #define WEIGHT ".weight"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -68,24 +68,14 @@ static void transpose(float *out, const float *x, size_t rows, size_t cols)
             out[i * cols + j] = x[j * rows + i];
 }
 
-/* Rows [first, first + n) along dimension `dim` of a matrix with two dimensions, as fp32; turned:
- * as its transpose. *out is freed with fsdp_free. */
-struct strip {
-    int dim;
-    uint64_t first, n;
-    bool turned;
-};
-
-static int read_strip(float **out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
-                      const struct strip *s, struct fsdp_err *err)
+/* A box of a matrix, as fp32; turned: as its transpose. *out is freed with fsdp_free. */
+static int read_part(float **out, const struct ckpt_merged *m, const struct ckpt_tensor *t,
+                     const struct fsdp_box *box, bool turn, struct fsdp_err *err)
 {
-    struct fsdp_box box = {.length = {t->tensor.shape[0], t->tensor.shape[1]}};
-    box.offset[s->dim] = s->first;
-    box.length[s->dim] = s->n;
-    const size_t rows = (size_t)box.length[0], cols = (size_t)box.length[1];
+    const size_t rows = (size_t)box->length[0], cols = (size_t)box->length[1];
     float *x = fsdp_alloc(rows * cols, sizeof *x, "adapter", err);
-    float *turned = s->turned && x ? fsdp_alloc(rows * cols, sizeof *x, "adapter", err) : NULL;
-    int rc = x && (turned || !s->turned) ? read_box(x, m, t, &box, FSDP_F32, err) : FSDP_ENOMEM;
+    float *turned = turn && x ? fsdp_alloc(rows * cols, sizeof *x, "adapter", err) : NULL;
+    int rc = x && (turned || !turn) ? read_box(x, m, t, box, FSDP_F32, err) : FSDP_ENOMEM;
 
     if (rc == FSDP_OK && turned)
         transpose(turned, x, cols, rows);
@@ -99,23 +89,72 @@ static int read_strip(float **out, const struct ckpt_merged *m, const struct ckp
     return rc;
 }
 
+/* Columns [first, first + n) of one expert's A, turned; or all of it. */
+static int read_a(float **out, const struct ckpt_merged *m, const struct ckpt_low *low,
+                  uint64_t first, uint64_t n, struct fsdp_err *err)
+{
+    const uint64_t r = low->a->tensor.shape[0] / low->experts;
+    const struct fsdp_box box = {.offset = {low->expert * r, first}, .length = {r, n}};
+    return read_part(out, m, low->a, &box, low->across, err);
+}
+
+/* Of rows of B those columns that are the expert's: some rows at a time, of which most is left. */
+static int take_b(float *out, const struct ckpt_merged *m, const struct ckpt_low *low,
+                  const struct fsdp_box *rows, struct fsdp_err *err)
+{
+    const uint64_t ncols = rows->length[1], end = rows->offset[0] + rows->length[0];
+    const uint64_t fit = BLOCK_NBYTES / sizeof(float) / ncols, block = fit ? fit : 1;
+    const size_t r = (size_t)(ncols / low->experts);
+    float *x = fsdp_alloc((size_t)(block * ncols), sizeof *x, "adapter", err);
+    struct fsdp_box box = *rows;
+    int rc = x ? FSDP_OK : FSDP_ENOMEM;
+
+    for (; rc == FSDP_OK && box.offset[0] < end; box.offset[0] += block) {
+        box.length[0] = end - box.offset[0] < block ? end - box.offset[0] : block;
+        rc = read_box(x, m, low->b, &box, FSDP_F32, err);
+        for (size_t i = 0; rc == FSDP_OK && i < (size_t)box.length[0] * r; i++)
+            *out++ = x[i * (size_t)low->experts + (size_t)low->expert];
+    }
+    fsdp_free(x);
+    return rc;
+}
+
+/* Rows [first, first + n) of one expert's B; or all of it, turned. */
+static int read_b(float **out, const struct ckpt_merged *m, const struct ckpt_low *low,
+                  uint64_t first, uint64_t n, struct fsdp_err *err)
+{
+    const uint64_t at = low->part * (low->b->tensor.shape[0] / low->nparts);
+    const struct fsdp_box box = {.offset = {at + first}, .length = {n, low->b->tensor.shape[1]}};
+    const size_t r = (size_t)(box.length[1] / low->experts);
+
+    if (low->experts == 1)
+        return read_part(out, m, low->b, &box, low->across, err);
+    float *x = fsdp_alloc((size_t)n * r, sizeof *x, "adapter", err);
+    *out = x && low->across ? fsdp_alloc((size_t)n * r, sizeof *x, "adapter", err) : x;
+    int rc = *out ? take_b(x, m, low, &box, err) : FSDP_ENOMEM;
+    if (rc == FSDP_OK && low->across)
+        transpose(*out, x, r, (size_t)n);
+    if (low->across)
+        fsdp_free(x);
+    return rc;
+}
+
 int ckpt_factors_read(struct ckpt_factors *f, const struct ckpt_merged *m,
-                      const struct fsdp_tensor *weight, const struct fsdp_box *box,
+                      const struct ckpt_low *low, const struct fsdp_box *box, uint64_t ncols,
                       struct fsdp_err *err)
 {
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const struct ckpt_tensor *a = ckpt_merged_part(m, weight->name, "lora_A.weight");
-    const struct ckpt_tensor *b = ckpt_merged_part(m, weight->name, "lora_B.weight");
     const uint64_t first = box->offset[0], n = box->length[0];
-    const bool across = spec->transposed;
-    const struct strip left = {across ? 1 : 0, first, n, across};
-    const struct strip right = {0, 0, across ? b->tensor.shape[0] : a->tensor.shape[0], across};
 
     *f = (struct ckpt_factors){.r = (size_t)spec->r,
-                               .ncols = (size_t)weight->shape[1],
+                               .ncols = (size_t)ncols,
                                .scale = ckpt_adapter_scale(spec) * m->weight};
-    FSDP_TRY(read_strip(&f->left, m, across ? a : b, &left, err));
-    return read_strip(&f->right, m, across ? b : a, &right, err);
+    if (low->across) {
+        FSDP_TRY(read_a(&f->left, m, low, first, n, err));
+        return read_b(&f->right, m, low, 0, ncols, err);
+    }
+    FSDP_TRY(read_b(&f->left, m, low, first, n, err));
+    return read_a(&f->right, m, low, 0, ncols, err);
 }
 
 void ckpt_factors_free(struct ckpt_factors *f)

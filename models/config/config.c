@@ -343,8 +343,10 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
         return config_refuse(
             c, "lora.base", err,
             "nf4 is for a model that is frozen; set lora.r to train adapters on it");
-    if (c->lora.r > 0 && !c->lora.targets.nelem)
-        return config_refuse(c, "lora.targets", err, "names no linear map; all-linear takes all");
+    if (c->lora.r > 0 && !c->lora.targets.nelem && !c->lora.target_parameters.nelem)
+        return config_refuse(c, "lora.targets", err,
+                             "names no linear map, nor lora.target_parameters a weight of "
+                             "experts; all-linear takes all of the first");
     return FSDP_OK;
 }
 

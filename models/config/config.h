@@ -54,7 +54,7 @@ struct config {
     struct {
         int64_t r;             /* 0: no adapters */
         double alpha, dropout; /* alpha -1: r */
-        struct fsdp_tunable_list targets, modules_to_save;
+        struct fsdp_tunable_list targets, target_parameters, modules_to_save;
         bool rslora, dora;
         int base; /* enum config_base */
         char path[CONFIG_TEXT];

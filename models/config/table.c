@@ -35,6 +35,9 @@ const struct fsdp_tunable config_table[] = {
     ROW(lora, targets, LIST, "all-linear", NULL,
         "Linear maps that get adapters: names of modules or their ends, such as q_proj, or lm_head; "
         "all-linear: all of the layers"),
+    ROW(lora, target_parameters, LIST, "", NULL,
+        "Weights of experts that get adapters besides, by transformers' names or their ends, as in PEFT: "
+        "mlp.experts.gate_up_proj, mlp.experts.down_proj"),
     ROW(lora, modules_to_save, LIST, "", NULL,
         "Modules that are trained whole besides, such as lm_head: names or their ends"),
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
@@ -44,9 +47,8 @@ const struct fsdp_tunable config_table[] = {
         "How the frozen model is held. nf4: the linear maps of its layers in 4 bits, as NF4 with double "
         "quantization (QLoRA); auto: in fsdp.param_dtype"),
     ROW(lora, path, STRING, "", NULL,
-        "Folder of a PEFT adapter to begin from, which says r, alpha, targets, modules_to_save, rslora and "
-        "dora; empty: new "
-        "adapters"),
+        "Folder of a PEFT adapter to begin from, which says r, alpha, targets, target_parameters, "
+        "modules_to_save, rslora and dora; empty: new adapters"),
 
     ROW(data, path, LIST, "", NULL,
         "Training data: files, folders (recursively) and patterns with * ? [ (sorted by path); one or a "

@@ -52,6 +52,8 @@ static const struct traits_names phi3_names = {
     .fusion = TRAITS_FUSED_ROWS,
 };
 
+#define MLP_EXPERTS_PARAMETERS                                                                     \
+    .parameter_gate_up = ".mlp.experts.gate_up_proj", .parameter_down = ".mlp.experts.down_proj"
 static const struct traits_names mixtral_names = {
     LLAMA_ATTENTION_NAMES,
     .norm2 = ".post_attention_layernorm",
@@ -60,6 +62,7 @@ static const struct traits_names mixtral_names = {
     .expert_gate = ".block_sparse_moe.experts.%d.w1",
     .expert_up = ".block_sparse_moe.experts.%d.w3",
     .expert_down = ".block_sparse_moe.experts.%d.w2",
+    MLP_EXPERTS_PARAMETERS,
 };
 
 static const struct traits_names qwen3_moe_names = {
@@ -70,13 +73,16 @@ static const struct traits_names qwen3_moe_names = {
     .expert_gate = ".mlp.experts.%d.gate_proj",
     .expert_up = ".mlp.experts.%d.up_proj",
     .expert_down = ".mlp.experts.%d.down_proj",
+    MLP_EXPERTS_PARAMETERS,
 };
 
 #define GRANITE_MOE_NAMES                                                                          \
     LLAMA_ATTENTION_NAMES, .mlp = ".block_sparse_moe", .norm2 = ".post_attention_layernorm",       \
                            .router = ".block_sparse_moe.router.layer",                             \
                            .experts_gate_up = ".block_sparse_moe.input_linear.weight",             \
-                           .experts_down = ".block_sparse_moe.output_linear.weight"
+                           .experts_down = ".block_sparse_moe.output_linear.weight",               \
+                           .parameter_gate_up = ".block_sparse_moe.experts.gate_up_proj",          \
+                           .parameter_down = ".block_sparse_moe.experts.down_proj"
 static const struct traits_names granitemoe_names = {GRANITE_MOE_NAMES};
 static const struct traits_names granitemoeshared_names = {
     GRANITE_MOE_NAMES,
@@ -94,6 +100,7 @@ static const struct traits_names gpt_oss_names = {
     .experts_down = ".mlp.experts.down_proj",
     .experts_gate_up_bias = ".mlp.experts.gate_up_proj_bias",
     .experts_down_bias = ".mlp.experts.down_proj_bias",
+    MLP_EXPERTS_PARAMETERS,
 };
 
 static const struct traits_names gpt2_names = {

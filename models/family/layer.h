@@ -117,6 +117,19 @@ int layer_experts_input(const struct model *m, const struct stack_block *blk, vo
 int layer_experts_weight(const struct model *m, const struct stack_block *blk, const void *x,
                          struct fsdp_err *err);
 
+/* What the adapter of the experts' matrices of a slot adds, where it has one. out (R K, nout) +=
+ * that of x (R K, nin); dx += that of dy; and the gradients of A and B. Where gate and up share
+ * one, gate comes first and up next, with the same x. */
+int layer_experts_lora_forward(const struct model *m, const struct stack_block *blk,
+                               enum stack_expert slot, void *out, const void *x,
+                               struct fsdp_err *err);
+int layer_experts_lora_input(const struct model *m, const struct stack_block *blk,
+                             enum stack_expert slot, void *dx, const void *dy,
+                             struct fsdp_err *err);
+int layer_experts_lora_weight(const struct model *m, const struct stack_block *blk,
+                              enum stack_expert slot, const void *dy, const void *x,
+                              struct fsdp_err *err);
+
 /* What the MLP reads in forward: the stream, or the layer's input. */
 const void *layer_mlp_input(const struct model *m, const struct stack_block *blk);
 /* out = x, of the stream's shape */

@@ -100,7 +100,8 @@ static int project(const struct model *m, const struct stack_block *blk, enum st
     struct nn_grouped args = grouped_of(m, blk, slot, out);
     args.b = bias_of(m, blk, slot)->w;
     args.x = x;
-    return m->nn->grouped_forward(blk->lane, &args, err);
+    FSDP_TRY(m->nn->grouped_forward(blk->lane, &args, err));
+    return layer_experts_lora_forward(m, blk, slot, out, x, err);
 }
 
 static int project_input(const struct model *m, const struct stack_block *blk,
@@ -110,7 +111,8 @@ static int project_input(const struct model *m, const struct stack_block *blk,
     struct nn_grouped args = grouped_of(m, blk, slot, dx);
     args.dy = dy;
     args.beta = beta;
-    return m->nn->grouped_backward_input(blk->lane, &args, err);
+    FSDP_TRY(m->nn->grouped_backward_input(blk->lane, &args, err));
+    return layer_experts_lora_input(m, blk, slot, dx, dy, err);
 }
 
 static int project_weight(const struct model *m, const struct stack_block *blk,
@@ -126,7 +128,8 @@ static int project_weight(const struct model *m, const struct stack_block *blk,
     args.dy = dy;
     args.x = x;
     args.beta = layer_pair_beta(w, b->w ? b : NULL);
-    return m->nn->grouped_backward_weight(blk->lane, &args, err);
+    FSDP_TRY(m->nn->grouped_backward_weight(blk->lane, &args, err));
+    return layer_experts_lora_weight(m, blk, slot, dy, x, err);
 }
 
 /* ---- gate and up of one matrix, column by column --------------------------------------------- */

@@ -81,6 +81,9 @@ struct model_info {
     double dropout;  /* the largest probability of the model's dropouts; 0: it has none */
     bool transposed; /* its matrices are (in, out) */
     bool packed;     /* its linear maps are stored as bitsandbytes quantizes them */
+    /* The names of the experts' parameters that have adapters, from behind a layer's number on. */
+    const char *parameters[2];
+    int nparameters;
 };
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output
@@ -97,9 +100,13 @@ struct model_lora {
      * the layers. The texts and arrays are borrowed until describe. */
     const char *const *targets, *const *modules_to_save;
     int ntargets, nmodules;
-    /* Targets that must name the same maps, where they are given besides. */
-    const char *const *given;
-    int ngiven;
+    /* The same of parameters that all experts of a layer have in one tensor in transformers, such
+     * as mlp.experts.gate_up_proj: each expert has an A and a B of its own. */
+    const char *const *parameters;
+    int nparameters;
+    /* Targets and parameters that must name the same maps, where they are given besides. */
+    const char *const *given, *const *given_parameters;
+    int ngiven, ngiven_parameters;
 };
 
 /* Sequences being generated on plain memory, without the engine: their key-value caches. */

@@ -337,7 +337,8 @@ double stack_flops_per_token(const struct model *m, int T)
     char head[STACK_NAME_NBYTES];
 
     for (int w = 0; w < m->nweights; w++) {
-        const double nelem = (double)m->weight[w].rows * m->weight[w].cols;
+        const double used = m->weight[w].by_expert ? (double)t->experts_per_token / t->experts : 1;
+        const double nelem = used * m->weight[w].rows * m->weight[w].cols;
         flops.layer += nelem;
         if (w < m->nbase && !stack_is_trained(m, m->weight[w].name))
             flops.frozen += t->nlayers * nelem;
@@ -374,6 +375,7 @@ void stack_info(const struct model *m, struct model_info *out)
     *out = t->info;
     out->transposed = m->family->names->fusion == TRAITS_TRANSPOSED;
     out->dropout = fmax(t->embed_drop, fmax(t->attn_drop, t->resid_drop));
+    stack_list_parameters(m, out);
 }
 
 struct model_router stack_router(const struct model *m)

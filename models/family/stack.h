@@ -9,9 +9,13 @@
 
 #include "family.h"
 
-/* Those of a family, and of each linear map's adapter A, B and magnitudes. */
-enum { STACK_MAX_BASE = 24, STACK_MAX_LINEAR = 7 };
-enum { STACK_MAX_WEIGHTS = STACK_MAX_BASE + 3 * STACK_MAX_LINEAR, STACK_NAME_NBYTES = 64 };
+/* Those of a family, of each linear map's adapter A, B and magnitudes, and of the experts' two
+ * parameters A and B. */
+enum { STACK_MAX_BASE = 24, STACK_MAX_LINEAR = 7, STACK_MAX_EXPERT_LORA = 4 };
+enum {
+    STACK_MAX_WEIGHTS = STACK_MAX_BASE + 3 * STACK_MAX_LINEAR + STACK_MAX_EXPERT_LORA,
+    STACK_NAME_NBYTES = 64
+};
 
 /* The modules of a layer: itself, which has the norms, and the two inside it. */
 enum stack_part { STACK_PART_LAYER, STACK_PART_ATTENTION, STACK_PART_MLP, STACK_NPARTS };
@@ -48,6 +52,7 @@ struct stack_weight {
     enum stack_part part;
     int rows, cols;
     struct fsdp_init init;
+    bool by_expert; /* of an adapter: A is (experts r, cols), B is (rows, r experts) */
 };
 
 /* Where a slot's values are: in which weight, and of a matrix which of its nout outputs. */
@@ -205,8 +210,12 @@ struct stack_block {
     void *expert_gate, *expert_up; /* (R K, Fe) by place */
     void *places;                  /* scratch (R K, C) */
     void *hidden, *d_hidden;       /* scratch (R K, Fe), one behind the other */
-    void *router_logits;           /* scratch (R, experts), and their gradients */
-    float *d_weight;               /* scratch (R, K) */
+    /* Scratch of experts' adapters, NULL: there are none. What A gives, and its gradient; and B and
+     * its gradient with the experts outermost, (experts, rows of B, r). */
+    void *expert_low, *expert_d_low; /* (R K, r) */
+    void *expert_b, *expert_db;
+    void *router_logits; /* scratch (R, experts), and their gradients */
+    float *d_weight;     /* scratch (R, K) */
     /* Scratch. */
     void *norm; /* (R, C) */
     void *act;  /* (R, stack_act_width) */
@@ -318,11 +327,18 @@ void stack_list_weights(struct model *m);
 int stack_list_lora(struct model *m, struct fsdp_err *err);
 /* What an A of `nin` inputs begins as. */
 struct fsdp_init stack_lora_init(int nin);
+/* Where adapters of the experts are: which outputs of B are this slot's, and B's rows. */
+struct stack_expert_lora {
+    int first, rows;
+};
+struct stack_expert_lora stack_expert_lora(const struct model *m, enum stack_expert slot);
 /* The widest input and output of an adapter of the layers. */
 struct stack_lora_widths {
     int nin, nout;
 };
 struct stack_lora_widths stack_lora_widths(const struct model *m);
+/* Sets info->parameters. */
+void stack_list_parameters(const struct model *m, struct model_info *info);
 /* Is a parameter of the model without adapters trained? */
 bool stack_is_trained(const struct model *m, const char *name);
 /* FSDP_EINVAL names an item of modules_to_save that fits no parameter of the tree. */

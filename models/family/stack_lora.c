@@ -101,8 +101,9 @@ static int refuse_target(const struct model *m, const char *target, struct fsdp_
                      target);
     else
         fsdp_err_set(err, FSDP_EINVAL,
-                     "'%s' is no linear map of the layers of %s; all-linear takes all of them, and "
-                     "lora.modules_to_save trains a module whole",
+                     "'%s' is no linear map of the layers of %s; all-linear takes all of them, "
+                     "lora.target_parameters those of experts, and lora.modules_to_save trains a "
+                     "module whole",
                      target, m->family->type);
     return fsdp_err_blame(err, FSDP_EINVAL, "targets");
 }
@@ -177,9 +178,143 @@ static int check_targets(const struct model *m, struct fsdp_err *err)
     return check_given(m, err);
 }
 
+/* ---- adapters of experts --------------------------------------------------------------------- */
+
+/* A parameter of the experts, as transformers names it; NULL: the model has none. */
+static const char *parameter_of(const struct model *m, enum stack_expert slot)
+{
+    const struct traits_names *names = m->family->names;
+    const char *name = slot == STACK_EXPERT_DOWN ? names->parameter_down : names->parameter_gate_up;
+    return m->traits.experts && name ? name + 1 : NULL;
+}
+
+static bool names_parameter(const struct model *m, const char *const *texts, int ntexts,
+                            enum stack_expert slot)
+{
+    const char *name = parameter_of(m, slot);
+    for (int i = 0; name && i < ntexts; i++)
+        if (is_end_of(name, strlen(name), texts[i]))
+            return true;
+    return false;
+}
+
+static bool adapts_parameter(const struct model *m, enum stack_expert slot)
+{
+    return names_parameter(m, m->lora.parameters, m->lora.nparameters, slot);
+}
+
+static int refuse_parameter(const struct model *m, const char *text, struct fsdp_err *err)
+{
+    if (!parameter_of(m, STACK_EXPERT_DOWN))
+        fsdp_err_set(err, FSDP_EINVAL, "'%s': %s has no experts, whose weights this is for", text,
+                     m->family->type);
+    else if (is_of_a_layer(text))
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "'%s' is a parameter of one layer, and adapters are of all layers: name it "
+                     "from behind the layer's number on",
+                     text);
+    else
+        fsdp_err_set(err, FSDP_EINVAL, "'%s' is no parameter of the experts of %s: %s and %s are",
+                     text, m->family->type, parameter_of(m, STACK_EXPERT_GATE),
+                     parameter_of(m, STACK_EXPERT_DOWN));
+    return fsdp_err_blame(err, FSDP_EINVAL, "target_parameters");
+}
+
+/* Do the parameters that are given besides name the same? */
+static int check_given_parameters(const struct model *m, struct fsdp_err *err)
+{
+    static const enum stack_expert slots[] = {STACK_EXPERT_GATE, STACK_EXPERT_DOWN};
+
+    for (int i = 0; i < 2 && m->lora.ngiven_parameters; i++) {
+        const bool given =
+            names_parameter(m, m->lora.given_parameters, m->lora.ngiven_parameters, slots[i]);
+        if (given != adapts_parameter(m, slots[i]))
+            return fsdp_err_blame(err, refuse_given(!given, parameter_of(m, slots[i]), err),
+                                  "target_parameters");
+    }
+    return FSDP_OK;
+}
+
+/* PEFT has neither dropout nor magnitudes of experts. */
+static int check_parameters(const struct model *m, struct fsdp_err *err)
+{
+    const char *key = m->lora.dropout > 0 ? "dropout" : m->lora.dora ? "dora" : NULL;
+
+    for (int i = 0; i < m->lora.nparameters; i++) {
+        const char *text = m->lora.parameters[i];
+        if (!names_parameter(m, &text, 1, STACK_EXPERT_GATE) &&
+            !names_parameter(m, &text, 1, STACK_EXPERT_DOWN))
+            return refuse_parameter(m, text, err);
+    }
+    if (m->lora.nparameters && key)
+        return fsdp_err_blame(err,
+                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                           "adapters of experts (lora.target_parameters) have "
+                                           "none, as in PEFT; leave it out"),
+                              key);
+    return check_given_parameters(m, err);
+}
+
+/* PEFT wraps the module of both parameters once for each, the second around the first. */
+static int add_expert_lora(struct model *m, enum stack_expert slot, bool inner)
+{
+    const struct stack_place *place = &m->expert_place[slot];
+    const int E = m->traits.experts, r = m->lora.r, lora = m->nweights;
+    const struct stack_weight pair[] = {
+        {.rows = E * r, .cols = place->nin, .init = stack_lora_init(place->nin)},
+        {.rows = stack_expert_lora(m, slot).rows, .cols = E * r, .init = {FSDP_INIT_ZEROS, 0}}};
+    const char *name = parameter_of(m, slot) - 1;
+
+    for (int i = 0; i < 2; i++) {
+        struct stack_weight *w = &m->weight[m->nweights++];
+        *w = pair[i];
+        w->part = STACK_PART_MLP;
+        w->by_expert = true;
+        snprintf(w->name, sizeof w->name, "%.*s%s.lora_%c" WEIGHT, (int)module_nbytes(name), name,
+                 inner ? ".base_layer" : "", "AB"[i]);
+    }
+    return lora;
+}
+
+static int list_experts(struct model *m, struct fsdp_err *err)
+{
+    const bool down = adapts_parameter(m, STACK_EXPERT_DOWN);
+
+    FSDP_TRY(check_parameters(m, err));
+    if (adapts_parameter(m, STACK_EXPERT_GATE))
+        m->expert_place[STACK_EXPERT_GATE].lora = m->expert_place[STACK_EXPERT_UP].lora =
+            add_expert_lora(m, STACK_EXPERT_GATE, down);
+    if (down)
+        m->expert_place[STACK_EXPERT_DOWN].lora = add_expert_lora(m, STACK_EXPERT_DOWN, false);
+    return FSDP_OK;
+}
+
+void stack_list_parameters(const struct model *m, struct model_info *info)
+{
+    info->nparameters = 0;
+    if (m->expert_place[STACK_EXPERT_GATE].lora)
+        info->parameters[info->nparameters++] = parameter_of(m, STACK_EXPERT_GATE);
+    if (m->expert_place[STACK_EXPERT_DOWN].lora)
+        info->parameters[info->nparameters++] = parameter_of(m, STACK_EXPERT_DOWN);
+}
+
+/* Of gate and up the rows of B follow each other, even where the weights are apart; where their
+ * columns alternate, gate is both. */
+struct stack_expert_lora stack_expert_lora(const struct model *m, enum stack_expert slot)
+{
+    const int nout = m->expert_place[slot].nout;
+    const bool both = slot != STACK_EXPERT_DOWN && !m->family->names->experts_gate_up_bias;
+    return (struct stack_expert_lora){.first = slot == STACK_EXPERT_UP ? nout : 0,
+                                      .rows = both ? 2 * nout : nout};
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
 int stack_list_lora(struct model *m, struct fsdp_err *err)
 {
     m->nweights = m->nbase;
+    for (int slot = 0; slot < STACK_NEXPERTS; slot++)
+        m->expert_place[slot].lora = 0;
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         m->place[slot].lora = 0;
     m->head_lora = m->lora.r && adapts_head(m, m->lora.targets, m->lora.ntargets);
@@ -199,7 +334,7 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
         if (place->weight >= 0 && m->weight[place->weight].cols && is_adapted(m, place->weight))
             place->lora = adapter_of(m, place);
     }
-    return FSDP_OK;
+    return list_experts(m, err);
 }
 
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err)

@@ -39,6 +39,8 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
 {
     size_t most = 0;
     for (int w = 0; w < nweights; w++) {
+        if (weights[w].by_expert)
+            continue; /* its products are those of experts */
         const size_t nelem = product_work(m, (struct nn_linear){.rows = rows,
                                                                 .nin = weights[w].cols,
                                                                 .nout = weights[w].rows,
@@ -51,16 +53,19 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
     return most;
 }
 
-/* The same of the experts' products of R rows. */
+/* The same of the experts' products of R rows, and of their adapters'. */
 static size_t experts_work(const struct model *m, int rows)
 {
     const struct traits *t = &m->traits;
     const int both = m->expert_place[STACK_EXPERT_GATE].nout; /* gate, and up where it is there */
-    const struct stack_weight weights[] = {{.rows = both, .cols = t->dim},
-                                           {.rows = t->dim, .cols = t->expert_ffn}};
-    return t->experts
-               ? products_work(m, rows * t->experts_per_token, weights, 2, m->dtypes.activation)
-               : 0;
+    const int r = m->lora.r;
+    const struct stack_weight weights[] = {
+        {.rows = both, .cols = t->dim},     {.rows = t->dim, .cols = t->expert_ffn},
+        {.rows = r, .cols = t->dim},        {.rows = both, .cols = r},
+        {.rows = r, .cols = t->expert_ffn}, {.rows = t->dim, .cols = r}};
+    return t->experts ? products_work(m, rows * t->experts_per_token, weights,
+                                      m->lora.nparameters ? 6 : 2, m->dtypes.activation)
+                      : 0;
 }
 
 /* Elements of work that attention takes in any layer. */
@@ -241,6 +246,30 @@ void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t
     blk->d_weight = carve_f32(scratch, nslots);
 }
 
+/* Of experts' adapters, whose B has the types of the unit that it is in. */
+static void experts_lora_layout(struct stack_block *blk, const struct model *m, size_t rows,
+                                struct stack_carve *area)
+{
+    const size_t low = rows * (size_t)m->traits.experts_per_token * (size_t)m->lora.r;
+    const size_t wide = sizeof(float);
+    size_t nelem = 0;
+
+    for (int slot = 0; slot < STACK_NEXPERTS; slot++) {
+        const int lora = m->expert_place[slot].lora;
+        const struct stack_weight *b = &m->weight[lora + 1];
+        const size_t own = lora ? (size_t)b->rows * (size_t)b->cols : 0;
+        nelem = own > nelem ? own : nelem;
+    }
+    if (!nelem)
+        return;
+    blk->expert_low = carve_act(area, m, low);
+    blk->expert_d_low = carve_act(area, m, low);
+    blk->expert_b = stack_carve(
+        area, nelem, m->dtypes.overrides ? wide : fsdp_dtype_nbytes(m->dtypes.activation));
+    blk->expert_db =
+        stack_carve(area, nelem, m->dtypes.overrides ? wide : fsdp_dtype_nbytes(m->dtypes.grad));
+}
+
 static void mlp_layout(struct stack_block *blk, const struct model *m, int B, int T,
                        struct areas *a)
 {
@@ -253,6 +282,7 @@ static void mlp_layout(struct stack_block *blk, const struct model *m, int B, in
         blk->up = carve_act(&a->recomputed, m, nelem);
     if (t->experts)
         stack_experts_layout(blk, m, rows, m->dtypes.activation, &a->recomputed, &a->work);
+    experts_lora_layout(blk, m, rows, &a->work);
     norm_layout(blk, m, STACK_POST2, rows, &a->recomputed);
     if (t->post_norm)
         blk->mlp_y = carve_act(&a->recomputed, m, rows * (size_t)t->dim);

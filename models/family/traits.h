@@ -88,6 +88,9 @@ struct traits_names {
     /* Their biases (experts, columns). With them the router has one, matrices are (experts, in,
      * out), and the columns of gate and up alternate. */
     const char *experts_gate_up_bias, *experts_down_bias;
+    /* What transformers calls the experts' two parameters, each of all experts in one tensor
+     * (experts, rows, columns), however files store them: adapters have these names. */
+    const char *parameter_gate_up, *parameter_down;
     enum traits_fusion fusion;
 };
 

@@ -42,6 +42,9 @@ KINDS = {
     "rslora": dict(use_rslora=True, head=True),
     "dora": dict(use_dora=True),
     "save": dict(save=True),
+    "experts": dict(target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
+    "gate": dict(target_parameters=["gate_up_proj"]),
+    "down": dict(target_parameters=["experts.down_proj"], target_modules=[], use_rslora=True),
 }
 # One of each way in which linear maps are stored, and of each place of norms.
 FAMILIES = ["llama", "qwen3", "olmo2", "phi3", "gemma2", "granite", "gpt2", "gpt_neox"]
@@ -58,6 +61,9 @@ def config_of(kind, model):
     save, head = keys.pop("save", False), keys.pop("head", False)
     tied = model.config.tie_word_embeddings or model.config.model_type == "gpt_neox"  # whose files call it otherwise
     maps = sorted({name.split(".")[-1] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)})
+    if "target_parameters" in keys:  # with all-linear PEFT adds the routers of some families, and gives experts two ranks
+        keys.setdefault("target_modules", [name for name in maps if name != HEAD])
+        return peft.LoraConfig(task_type="CAUSAL_LM", r=R, lora_alpha=ALPHA, **keys)
     return peft.LoraConfig(task_type="CAUSAL_LM", r=R, lora_alpha=ALPHA,
                            target_modules=maps if head and not tied else "all-linear",
                            modules_to_save=[head_of(model)] if save and not tied else None, **keys)
@@ -94,7 +100,7 @@ def trained(model):
 
 def check_gradients(kind, family, folder):
     model = adapted(family, f"{family}.{kind}.start")
-    families.losses_of(model, families.rows())[0].backward()
+    families.whole_loss(model, families.losses_of(model, families.rows())[:2]).backward()
     before = load_file(f"{family}.{kind}.start/adapter_model.safetensors")
     before.pop(f"base_model.model.{HEAD}.base_layer.weight", None)  # PEFT saves a head that has an adapter, too
     after = load_file(f"{folder}/adapter_model.safetensors")
@@ -120,10 +126,10 @@ def train(kind, family):
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = families.losses_of(model, families.rows())[0]
-        loss.backward()
+        loss = families.losses_of(model, families.rows())[:2]
+        families.whole_loss(model, loss).backward()
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(loss[0].item())
     return model, losses
 
 

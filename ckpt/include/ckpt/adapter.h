@@ -7,6 +7,12 @@
  *     base_model.model.<module>.lora_B.weight               (out, r)
  *     base_model.model.<module>.lora_magnitude_vector       (out), of DoRA
  *     base_model.model.<module>.weight                      a module that was trained whole
+ *
+ * Of experts, whose weights PEFT has as parameters (experts, ...) of one module, they are
+ *
+ *     base_model.model.<module>.base_layer.lora_A.weight    (experts r, in), of gate_up_proj
+ *     base_model.model.<module>.base_layer.lora_B.weight    (out, r experts), experts innermost
+ *     base_model.model.<module>.lora_{A,B}.weight           of down_proj, or of the only one
  */
 #ifndef CKPT_ADAPTER_H
 #define CKPT_ADAPTER_H
@@ -32,12 +38,22 @@ struct ckpt_adapter_spec {
     /* Names of modules, from behind the number of their layer on: "self_attn.q_proj". */
     const char *const *targets, *const *modules_to_save;
     int ntargets, nmodules;
+    /* PEFT's target_parameters, of experts: names, or their ends: "mlp.experts.gate_up_proj". */
+    const char *const *parameters;
+    int nparameters;
 };
 /* What B A is multiplied with. Pure. */
 double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec);
 /* Where in the name of a tensor the module begins that has an adapter, behind the number of its
  * layer where it has one, and its bytes; NULL where it is no lora_A. Pure. */
 const char *ckpt_adapter_target(size_t *nbytes, const char *name);
+
+/* Is this the module of experts' parameters that have adapters, where the name of a lora_A has it?
+ * Pure. */
+bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *module,
+                            size_t nbytes);
+/* May target_parameters have this name: is it one of experts? Pure. */
+bool ckpt_adapter_is_parameter(const char *name);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

@@ -12,9 +12,9 @@
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-/* Modules that have adapters, each once. */
+/* Linear maps that have adapters, each once; but not the experts of `spec`. */
 static int list_targets(const char ***out, int *count, const struct train_base *base,
-                        struct fsdp_err *err)
+                        const struct ckpt_adapter_spec *spec, struct fsdp_err *err)
 {
     const int nparams = fsdp_param_count(base->parts->tree);
     const char **texts = fsdp_alloc((size_t)nparams + 1, sizeof *texts, "targets", err);
@@ -25,6 +25,8 @@ static int list_targets(const char ***out, int *count, const struct train_base *
     for (int p = 0; rc == FSDP_OK && p < nparams; p++) {
         size_t nbytes;
         const char *at = ckpt_adapter_target(&nbytes, fsdp_param_tensor(base->parts->tree, p).name);
+        if (at && ckpt_adapter_is_expert(spec, at, nbytes))
+            continue;
         char *target = at ? fsdp_sprintf(err, "%.*s", (int)nbytes, at) : NULL;
         if (!target || json_object_get(seen, target)) {
             fsdp_free(target);
@@ -43,20 +45,22 @@ static int config_text_of(char **out, const struct train_base *base, struct fsdp
     const struct train_adapter *a = &base->parts->adapter;
     struct model_info info;
     const char **targets = NULL;
-    int ntargets, rc = list_targets(&targets, &ntargets, base, err);
     base->parts->ops->info(base->parts->model, &info);
+    struct ckpt_adapter_spec spec = {.r = a->lora.r,
+                                     .alpha = a->alpha,
+                                     .dropout = a->lora.dropout,
+                                     .rslora = a->rslora,
+                                     .dora = a->lora.dora,
+                                     .transposed = info.transposed,
+                                     .parameters = info.parameters,
+                                     .nparameters = info.nparameters,
+                                     .modules_to_save = a->lora.modules_to_save,
+                                     .nmodules = a->lora.nmodules};
+    int ntargets, rc = list_targets(&targets, &ntargets, base, &spec, err);
     char *path = rc == FSDP_OK ? train_base_path(base, err) : NULL;
-    const struct ckpt_adapter_spec spec = {.r = a->lora.r,
-                                           .alpha = a->alpha,
-                                           .dropout = a->lora.dropout,
-                                           .rslora = a->rslora,
-                                           .dora = a->lora.dora,
-                                           .transposed = info.transposed,
-                                           .base = path,
-                                           .targets = targets,
-                                           .ntargets = ntargets,
-                                           .modules_to_save = a->lora.modules_to_save,
-                                           .nmodules = a->lora.nmodules};
+    spec.base = path;
+    spec.targets = targets;
+    spec.ntargets = ntargets;
     if (rc == FSDP_OK)
         rc = path ? ckpt_adapter_config(out, &spec, err) : FSDP_ENOMEM;
     for (int i = 0; targets && i < ntargets; i++)

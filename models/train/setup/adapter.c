@@ -17,6 +17,7 @@ static int texts_of(const char ***out, const struct fsdp_tunable_list *list, str
 static int from_settings(struct train_adapter *a, const struct config *c, struct fsdp_err *err)
 {
     FSDP_TRY(texts_of(&a->targets, &c->lora.targets, err));
+    FSDP_TRY(texts_of(&a->parameters, &c->lora.target_parameters, err));
     FSDP_TRY(texts_of(&a->modules, &c->lora.modules_to_save, err));
     a->rslora = c->lora.rslora;
     a->lora.dora = c->lora.dora;
@@ -24,6 +25,8 @@ static int from_settings(struct train_adapter *a, const struct config *c, struct
     a->lora.r = (int)c->lora.r;
     a->lora.targets = a->targets;
     a->lora.ntargets = c->lora.targets.nelem;
+    a->lora.parameters = a->parameters;
+    a->lora.nparameters = c->lora.target_parameters.nelem;
     a->lora.modules_to_save = a->modules;
     a->lora.nmodules = c->lora.modules_to_save.nelem;
     return FSDP_OK;
@@ -110,7 +113,7 @@ static int from_files(struct train_adapter *a, const struct config *c, struct fs
 {
     FSDP_TRY(fsdp_err_blame(err, ckpt_adapter_open(&a->start, c->lora.path, err), "path"));
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->start);
-    if (!spec->ntargets)
+    if (!spec->ntargets && !spec->nparameters)
         return fsdp_err_blame(err,
                               fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                            "%s has no lora_A of any layer, only modules that were "
@@ -124,12 +127,17 @@ static int from_files(struct train_adapter *a, const struct config *c, struct fs
         a->lora.given = a->targets;
         a->lora.ngiven = c->lora.targets.nelem;
     }
+    FSDP_TRY(texts_of(&a->parameters, &c->lora.target_parameters, err));
+    a->lora.given_parameters = a->parameters;
+    a->lora.ngiven_parameters = c->lora.target_parameters.nelem;
     a->rslora = spec->rslora;
     a->lora.dora = spec->dora;
     a->alpha = spec->alpha;
     a->lora.r = spec->r;
     a->lora.targets = spec->targets;
     a->lora.ntargets = spec->ntargets;
+    a->lora.parameters = spec->parameters;
+    a->lora.nparameters = spec->nparameters;
     a->lora.modules_to_save = spec->modules_to_save;
     a->lora.nmodules = spec->nmodules;
     return FSDP_OK;
@@ -155,6 +163,7 @@ void train_adapter_close(struct train_adapter *a)
 {
     ckpt_adapter_close(a->start);
     fsdp_free(a->targets);
+    fsdp_free(a->parameters);
     fsdp_free(a->modules);
     *a = (struct train_adapter){0};
 }

@@ -13,7 +13,7 @@ struct train_adapter {
     double alpha;
     bool rslora;
     struct ckpt_adapter *start; /* NULL: new ones */
-    const char **targets, **modules;
+    const char **targets, **parameters, **modules;
 };
 
 /* Memory that train_adapter_close frees, also after an error; config is borrowed. Local, blocks. */

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Adapters of the weights of experts. transformers keeps those of a layer in two parameters, and
+ * PEFT names adapters by these, whatever files store. It wraps the module of both once for each
+ * that has an adapter, down_proj around gate_up_proj:
+ *
+ *     <module>.lora_A.weight               of down_proj, or of the only one
+ *     <module>.base_layer.lora_A.weight    of gate_up_proj, where both have one
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "merge.h"
+
+enum { NAME_NBYTES = 1024 };
+#define NESTED ".base_layer"
+static const char *const parameters[] = {"gate_up_proj", "down_proj"};
+
+/* How files store a parameter: the end of a weight's name, where %d stands for the expert. */
+static const struct stored {
+    const char *weight, *module;
+    bool is_down;
+    int nparts, part; /* the rows of gate_up_proj may be two weights */
+    bool across;      /* matrices are (in, out) */
+} stored[] = {
+    {".block_sparse_moe.experts.%d.w1.weight", ".mlp.experts", false, 2, 0, false},
+    {".block_sparse_moe.experts.%d.w3.weight", ".mlp.experts", false, 2, 1, false},
+    {".block_sparse_moe.experts.%d.w2.weight", ".mlp.experts", true, 1, 0, false},
+    {".mlp.experts.%d.gate_proj.weight", ".mlp.experts", false, 2, 0, false},
+    {".mlp.experts.%d.up_proj.weight", ".mlp.experts", false, 2, 1, false},
+    {".mlp.experts.%d.down_proj.weight", ".mlp.experts", true, 1, 0, false},
+    {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts", false, 1, 0, false},
+    {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts", true, 1, 0, false},
+    {".mlp.experts.gate_up_proj", ".mlp.experts", false, 1, 0, true},
+    {".mlp.experts.down_proj", ".mlp.experts", true, 1, 0, true},
+};
+enum { NSTORED = sizeof stored / sizeof stored[0] };
+
+/* ---- what the configuration names ------------------------------------------------------------ */
+
+static bool ends_with(const char *name, size_t nbytes, const char *end)
+{
+    const size_t n = strlen(end);
+    return n <= nbytes && !strncmp(name + nbytes - n, end, n);
+}
+
+/* As PEFT does: the whole name, or its end after a dot. */
+static bool is_named(const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes,
+                     bool is_down)
+{
+    char name[NAME_NBYTES];
+    const int len =
+        snprintf(name, sizeof name, "%.*s.%s", (int)nbytes, module, parameters[is_down]);
+
+    for (int i = 0; len < (int)sizeof name && i < spec->nparameters; i++) {
+        const size_t n = strlen(spec->parameters[i]);
+        if (n && ends_with(name, (size_t)len, spec->parameters[i]) &&
+            (n == (size_t)len || name[(size_t)len - n - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes)
+{
+    if (ends_with(module, nbytes, NESTED))
+        nbytes -= strlen(NESTED);
+    return is_named(spec, module, nbytes, false) || is_named(spec, module, nbytes, true);
+}
+
+bool ckpt_adapter_is_parameter(const char *name)
+{
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    return !strcmp(last, parameters[0]) || !strcmp(last, parameters[1]);
+}
+
+/* ---- the factors of a weight ----------------------------------------------------------------- */
+
+/* Does a weight's name end as `x` says? *nbytes: before that end; *expert: its number. */
+static bool is_stored(const char *name, const struct stored *x, size_t *nbytes, uint64_t *expert)
+{
+    const char *number = strstr(x->weight, "%d"), *tail = number ? number + 2 : x->weight;
+    size_t n = strlen(name), head = number ? (size_t)(number - x->weight) : 0;
+
+    if (!ends_with(name, n, tail))
+        return false;
+    n -= strlen(tail);
+    *nbytes = n;
+    *expert = CKPT_ALL_EXPERTS;
+    if (!number)
+        return true;
+    size_t digits = n;
+    *expert = 0;
+    while (digits && isdigit((unsigned char)name[digits - 1]))
+        digits--;
+    for (size_t i = digits; i < n && *expert < CKPT_ALL_EXPERTS / 16; i++)
+        *expert = *expert * 10 + (uint64_t)(name[i] - '0');
+    if (digits == n || digits < head || strncmp(name + digits - head, x->weight, head) != 0)
+        return false;
+    *nbytes = digits - head;
+    return true;
+}
+
+static const struct ckpt_tensor *find(const struct ckpt_merged *m, const char *layer, size_t nbytes,
+                                      const struct stored *x, char which)
+{
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
+    char module[NAME_NBYTES], name[2 * NAME_NBYTES];
+    const int n = snprintf(module, sizeof module, "%.*s%s", (int)nbytes, layer, x->module);
+
+    if (n >= (int)sizeof module || !is_named(spec, module, (size_t)n, x->is_down))
+        return NULL;
+    const bool nested = !x->is_down && is_named(spec, module, (size_t)n, true);
+    snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s%s.lora_%c.weight", module,
+             nested ? NESTED : "", which);
+    return ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name);
+}
+
+static bool of_experts(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight)
+{
+    const uint64_t r = (uint64_t)ckpt_adapter_spec(m->adapter)->r;
+    size_t nbytes;
+    uint64_t expert;
+
+    for (int i = 0; i < NSTORED; i++) {
+        const struct stored *x = &stored[i];
+        if (!is_stored(weight, x, &nbytes, &expert))
+            continue;
+        *low = (struct ckpt_low){.a = find(m, weight, nbytes, x, 'A'),
+                                 .b = find(m, weight, nbytes, x, 'B'),
+                                 .across = x->across,
+                                 .expert = expert,
+                                 .nparts = (uint64_t)x->nparts,
+                                 .part = (uint64_t)x->part};
+        low->experts = low->a ? low->a->tensor.shape[0] / r : 0;
+        return low->a || low->b;
+    }
+    return false;
+}
+
+bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight)
+{
+    *low = (struct ckpt_low){.a = ckpt_merged_part(m, weight, "lora_A.weight"),
+                             .b = ckpt_merged_part(m, weight, "lora_B.weight"),
+                             .across = ckpt_adapter_spec(m->adapter)->transposed,
+                             .experts = 1,
+                             .nparts = 1};
+    if (low->a || low->b)
+        return true;
+    return ckpt_adapter_spec(m->adapter)->nparameters && of_experts(low, m, weight);
+}
+
+/* ---- the weights of a module ----------------------------------------------------------------- */
+
+int ckpt_expert_nstored(void)
+{
+    return NSTORED;
+}
+
+bool ckpt_expert_weight(char *weight, size_t weight_nbytes, bool *apart, int i, uint64_t expert,
+                        const struct ckpt_adapter_spec *spec, const char *module)
+{
+    const struct stored *x = &stored[i];
+    const char *number = strstr(x->weight, "%d");
+    const bool nested = ends_with(module, strlen(module), NESTED);
+    const size_t nbytes = strlen(module) - (nested ? strlen(NESTED) : 0);
+    const bool is_down = !nested && is_named(spec, module, nbytes, true);
+    char own[NAME_NBYTES];
+
+    if (x->is_down != is_down || !ends_with(module, nbytes, x->module))
+        return false;
+    snprintf(own, sizeof own, "%s", x->weight);
+    if (number)
+        snprintf(own, sizeof own, "%.*s%" PRIu64 "%s", (int)(number - x->weight), x->weight, expert,
+                 number + 2);
+    *apart = number != NULL;
+    return snprintf(weight, weight_nbytes, "%.*s%s", (int)(nbytes - strlen(x->module)), module,
+                    own) < (int)weight_nbytes;
+}
