@@ -3,9 +3,9 @@
 #include "source/format_ops.h"
 
 /* In the order in which they are asked. */
-static const struct ckpt_format_ops *const formats[] = {&ckpt_native_ops,    &ckpt_dcp_ops,
-                                                        &ckpt_torch_ops,     &ckpt_hf_ops,
-                                                        &ckpt_deepspeed_ops, &ckpt_megatron_ops};
+static const struct ckpt_format_ops *const formats[] = {
+    &ckpt_native_ops, &ckpt_dcp_ops,       &ckpt_fsdp1_ops,   &ckpt_torch_ops,
+    &ckpt_hf_ops,     &ckpt_deepspeed_ops, &ckpt_megatron_ops};
 enum { NFORMATS = sizeof formats / sizeof formats[0] };
 
 static const struct ckpt_format_ops *added[CKPT_MAX_FORMATS_ADDED];

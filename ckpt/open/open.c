@@ -8,6 +8,11 @@
 
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
 {
+    return ckpt_open_with(out, path, NULL, err);
+}
+
+int ckpt_open_with(struct ckpt **out, const char *path, const char *config, struct fsdp_err *err)
+{
     struct ckpt *ckpt = fsdp_alloc(1, sizeof *ckpt, "checkpoint", err);
     int rc = FSDP_ENOMEM;
     if (!ckpt)
@@ -26,6 +31,10 @@ int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err)
         goto out;
     }
     rc = ckpt->format->open(ckpt, err);
+    if (rc == FSDP_OK && config)
+        rc = ckpt_extras_replace(ckpt, config, err);
+    if (rc == FSDP_OK && ckpt->has_flat)
+        rc = ckpt_flat_name(ckpt, err);
     if (rc == FSDP_OK)
         rc = ckpt_readers_create(ckpt, err);
 out:
@@ -74,8 +83,8 @@ enum ckpt_format ckpt_format(const struct ckpt *ckpt)
 
 const char *ckpt_format_name(enum ckpt_format format)
 {
-    static const char *const names[] = {"native",     "safetensors", "dcp",
-                                        "torch.save", "deepspeed",   "megatron"};
+    static const char *const names[] = {"native",    "safetensors", "dcp",  "torch.save",
+                                        "deepspeed", "megatron",    "fsdp1"};
     return (size_t)format < sizeof names / sizeof *names ? names[format] : "unknown";
 }
 
@@ -134,31 +143,4 @@ struct ckpt_file_info ckpt_file_at(const struct ckpt *ckpt, int i)
 {
     const struct ckpt_layout_file *file = &ckpt->m.layout.files[i];
     return (struct ckpt_file_info){file->path, file->nbytes, file->crc32c, file->has_crc};
-}
-
-int ckpt_nextra(const struct ckpt *ckpt)
-{
-    return ckpt->m.nextras;
-}
-
-const char *ckpt_extra_at(const struct ckpt *ckpt, int i)
-{
-    return i >= 0 && i < ckpt->m.nextras ? ckpt->m.extras[i].full_path : NULL;
-}
-
-int ckpt_extra_read(char **out, size_t *nbytes, const char *path, size_t max_nbytes,
-                    struct fsdp_err *err)
-{
-    const struct ckpt_store_ops *ops;
-
-    FSDP_TRY(ckpt_store_of(&ops, path, err));
-    return ckpt_store_get(out, nbytes, ops, path, max_nbytes, err);
-}
-
-const char *ckpt_extra_path(const struct ckpt *ckpt, const char *name)
-{
-    for (int i = 0; i < ckpt->m.nextras; i++)
-        if (!strcmp(ckpt_path_base(ckpt->m.extras[i].path), name))
-            return ckpt->m.extras[i].full_path;
-    return NULL;
 }

@@ -41,8 +41,8 @@ struct ckpt_format_ops {
      * last; ends with NULL. */
     const char *const *heads;
 
-    /* (optional) Is ckpt->path one? st: what lies there. Sets ckpt->folder for a single file. Refuses what is
-     * one that cannot be read, saying why. */
+    /* (optional) Is ckpt->path one? st: what lies there. Sets ckpt->folder for a single file.
+     * Refuses what is one that cannot be read, saying why. */
     int (*recognize)(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
                      struct fsdp_err *err);
     /* (optional) The same of a folder that no format recognizes, by weaker signs; ckpt->path may
@@ -67,10 +67,16 @@ struct ckpt_format_ops {
 };
 
 extern const struct ckpt_format_ops ckpt_native_ops, ckpt_hf_ops, ckpt_dcp_ops, ckpt_torch_ops,
-    ckpt_deepspeed_ops, ckpt_megatron_ops;
+    ckpt_deepspeed_ops, ckpt_megatron_ops, ckpt_fsdp1_ops;
 
 /* The format of what lies at ckpt->path, in *out. FSDP_ENOTFOUND says what is there instead. */
 int ckpt_format_find(const struct ckpt_format_ops **out, struct ckpt *ckpt, struct fsdp_err *err);
+/* Of an opened one with flat parameters (ckpt->has_flat): from now on it has the tensors that the
+ * config.json next to it describes. FSDP_ENOTFOUND: there is none. */
+int ckpt_flat_name(struct ckpt *ckpt, struct fsdp_err *err);
+/* From now on, the small files next to the checkpoint are those of `config`: a model's folder, or
+ * its config.json alone. */
+int ckpt_extras_replace(struct ckpt *ckpt, const char *config, struct fsdp_err *err);
 /* One more format, asked before the others; lives as long as the process. For programs that bring
  * their own. Not thread safe. */
 enum { CKPT_MAX_FORMATS_ADDED = 4 };

@@ -168,7 +168,7 @@ static int compare_paths(const struct tool *tool, const struct ckpt_diff_args *a
     if (tool->json)
         out.json = json_object();
     for (int i = 0; rc == FSDP_OK && i < 2; i++)
-        rc = ckpt_open(&ckpts[i], paths[i], &err);
+        rc = ckpt_open_with(&ckpts[i], paths[i], tool->config, &err);
     if (rc == FSDP_OK)
         rc = ckpt_diff(&same, ckpts[0], ckpts[1], args, report_tensor, &out, &err);
     int status = rc ? TROUBLE : same ? SAME : DIFFERENT;

@@ -20,6 +20,7 @@ static int take_age(void *to, const char *text, struct fsdp_err *err);
 #define AT(field) offsetof(struct settings, field)
 static const struct fsdp_cli_option info_rows[] = {
     {"all", 'a', .offset = AT(all), .help = "also show the optimizer's tensors and the files"},
+    TOOL_CONFIG_ROW,
     {.help = NULL}};
 static const struct fsdp_cli_option gc_rows[] = {
     {"gc", .offset = AT(gc), .help = "remove leftovers"},
@@ -400,7 +401,7 @@ int main(int argc, char **argv)
         return tool_fail(tool, TOOL_USAGE, "--older, --dry-run and --whole-bucket belong to --gc");
     if (set.gc)
         return gc_run(tool, tool->operands[0], set.older_s, set.whole_bucket);
-    if (ckpt_open(&ckpt, tool->operands[0], &err))
+    if (ckpt_open_with(&ckpt, tool->operands[0], tool->config, &err))
         return tool_fail(tool, TOOL_FAILED, err.text);
     if (tool->json) {
         print_json(ckpt);

@@ -2,7 +2,8 @@
 /* ckpt-verify: proves a checkpoint whole. */
 #include "tool.h"
 
-static const struct fsdp_cli_group groups[] = {TOOL_REPORT, {NULL, NULL}};
+static const struct fsdp_cli_option verify_rows[] = {TOOL_CONFIG_ROW, {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {{"Model", verify_rows}, TOOL_REPORT, {NULL, NULL}};
 static const struct fsdp_cli_note exits[] = {
     {"0", "whole"},
     {"1", "damaged, unreadable or with tensors that cannot be read"},
@@ -77,7 +78,7 @@ int main(int argc, char **argv)
         return status;
     if (tool.json)
         out.faults = json_array();
-    int rc = ckpt_open(&ckpt, tool.operands[0], &err);
+    int rc = ckpt_open_with(&ckpt, tool.operands[0], tool.config, &err);
     if (rc == FSDP_OK)
         rc = ckpt_verify(ckpt, report_fault, &out, &err);
     status = rc ? tool_fail(&tool, TOOL_FAILED, err.text) : TOOL_DONE;

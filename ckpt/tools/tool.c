@@ -297,7 +297,7 @@ int tool_write(struct tool *tool, const char *path)
     tool_watch(tool);
     tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;
-    int rc = ckpt_open(&ckpt, path, &err);
+    int rc = ckpt_open_with(&ckpt, path, tool->config, &err);
     if (rc == FSDP_OK)
         rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
     clear_line(tool);

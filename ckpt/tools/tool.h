@@ -21,6 +21,7 @@ struct tool {
     char **operands;
     bool quiet, json;
     struct ckpt_reshard_args args; /* of the tools that write */
+    const char *config;            /* the model's configuration; NULL: next to the checkpoint */
     const char *include[TOOL_MAX_GLOBS], *exclude[TOOL_MAX_GLOBS], *maps[TOOL_MAX_GLOBS];
 
     bool draw; /* progress: redrawn on a terminal; else a line now and then */
@@ -57,6 +58,16 @@ int tool_take_heads(void *tool, const char *text, struct fsdp_err *err);
             .help =                                                                                \
                 "attention heads of queries and of keys, for maps that need them (default: from "  \
                 "config.json)"                                                                     \
+    }
+
+int tool_take_config(void *tool, const char *text, struct fsdp_err *err);
+#define TOOL_CONFIG_ROW                                                                            \
+    {                                                                                              \
+        "config",                                                                                  \
+            .arg = "DIR", .kind = FSDP_CLI_OWN, .parse = tool_take_config, .is_file = true,        \
+            .help =                                                                                \
+                "the model's folder or config.json, where the checkpoint has none next to it; "    \
+                "FSDP1's LOCAL_STATE_DICT needs it"                                                \
     }
 
 /* What all tools take as CHECKPOINT. */

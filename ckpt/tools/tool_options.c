@@ -45,6 +45,13 @@ int tool_take_heads(void *to, const char *text, struct fsdp_err *err)
     return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not of the form 32x8", text);
 }
 
+int tool_take_config(void *to, const char *text, struct fsdp_err *err)
+{
+    (void)err; /* who opens it says whether it is one */
+    ((struct tool *)to)->config = text;
+    return FSDP_OK;
+}
+
 static int take_dtype(void *to, const char *text, struct fsdp_err *err)
 {
     enum fsdp_dtype dtype;
@@ -113,6 +120,7 @@ const struct fsdp_cli_option tool_selection_rows[] = {
              "more"},
     {"exclude", .arg = "GLOB", .kind = FSDP_CLI_OWN, .parse = take_exclude,
      .help = "leave these out, even where --include matches"},
+    TOOL_CONFIG_ROW,
     {.help = NULL}};
 
 const struct fsdp_cli_option tool_resource_rows[] = {

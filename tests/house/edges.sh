@@ -55,6 +55,7 @@ ckpt/format/archive    ckpt/format/pickle ckpt/layout ckpt/source ckpt/util fsdp
 ckpt/format/ctensors   ckpt/util fsdp/base.h
 ckpt/format/dcp        ckpt.h ckpt/format/archive ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/deepspeed  ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/format/fsdp1      ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/gguf       ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/megatron   ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util

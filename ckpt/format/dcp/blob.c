@@ -169,6 +169,21 @@ int ckpt_blob_extent_read(const struct ckpt_scatter *s, const struct ckpt_extent
     return ckpt_view_read(s, &blob->view, extent, block, tensor);
 }
 
+int ckpt_blob_locate(struct ckpt_storage *out, uint64_t *pos, struct ckpt *ckpt, size_t piece,
+                     struct fsdp_err *err)
+{
+    const struct ckpt_piece *p = &ckpt->m.layout.pieces[piece];
+    struct blob *blob;
+
+    FSDP_TRY(blob_find(&blob, ckpt, piece, err));
+    if (blob->view.stride || blob->view.negative || blob->view.conjugate)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': '%s' is a tensor with strides",
+                            ckpt->path, ckpt->m.layout.tensors[p->tensor].stored);
+    *out = blob->storage;
+    *pos = blob->view.pos;
+    return FSDP_OK;
+}
+
 int ckpt_blob_check(struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
 {
     struct blob *blob;

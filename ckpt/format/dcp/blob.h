@@ -24,6 +24,11 @@ int ckpt_blobs_finish(struct ckpt *ckpt, struct fsdp_err *err);
 /* Reads the whole storage and compares its CRC-32: FSDP_ECORRUPT names tensor, file and bytes. */
 int ckpt_blob_check(struct ckpt *ckpt, size_t piece, struct fsdp_err *err);
 
+/* Where a piece lies: its storage, and the byte of the file where its first element is.
+ * FSDP_EUNSUPPORTED where it is not row-major there. */
+int ckpt_blob_locate(struct ckpt_storage *out, uint64_t *pos, struct ckpt *ckpt, size_t piece,
+                     struct fsdp_err *err);
+
 /* The Python value in a blob. `data` is freed with fsdp_free after the pickle is. */
 int ckpt_blob_value(struct ckpt_pickle *out, char **data, struct ckpt *ckpt, int file, uint64_t pos,
                     uint64_t nbytes, const char *name, struct fsdp_err *err);

@@ -456,13 +456,8 @@ static int tensor_take(struct reader *r, const struct ckpt_pk *key,
     const struct ckpt_pk *chunks = ckpt_pk_get(entry, "chunks"), *size = ckpt_pk_get(entry, "size");
     struct fsdp_err why = FSDP_ERR_INIT;
 
-    if (ckpt_dcp_is_flat_param(name->stored))
-        return fsdp_err_set(
-            err, FSDP_EUNSUPPORTED,
-            "'%s': '%s' is a flat parameter of FSDP1 (LOCAL_STATE_DICT), which only a job with the "
-            "same wrapping and number of ranks can read: load it there and save it again under "
-            "StateDictType.SHARDED_STATE_DICT",
-            r->path, name->stored);
+    /* A flat parameter of FSDP1 (LOCAL_STATE_DICT): format/fsdp1 finds out what is in it. */
+    r->ckpt->has_flat |= ckpt_dcp_is_flat_param(name->stored);
     const char *here = ckpt_dcp_name_here(name); /* what --exclude knows */
     int readable = dtype_read(&tensor.dtype, r, here, entry, &why);
     if (readable == FSDP_OK && has_many_dims(size))

@@ -144,3 +144,51 @@ int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct f
         FSDP_TRY(parent_extras_add(&taken, ckpt, err));
     return taken ? FSDP_OK : extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
 }
+
+/* One file, as config.json. */
+static int config_add(struct ckpt *ckpt, const char *path, uint64_t nbytes, struct fsdp_err *err)
+{
+    struct ckpt_extra *extra = &ckpt->m.extras[0];
+
+    extra->nbytes = nbytes;
+    extra->path = fsdp_strdup("config.json", err);
+    extra->full_path = fsdp_strdup(path, err);
+    ckpt->m.nextras = 1;
+    return extra->path && extra->full_path ? FSDP_OK : FSDP_ENOMEM;
+}
+
+int ckpt_extras_replace(struct ckpt *ckpt, const char *config, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *store;
+    struct ckpt_store_stat st;
+    struct ckpt_names names = {0};
+
+    FSDP_TRY(ckpt_store_of(&store, config, err));
+    if (store != ckpt->store)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' is in another kind of store than '%s': copy it next to that",
+                            config, ckpt->path);
+    FSDP_TRY(ckpt_store_stat(&st, store, config, err));
+    if (st.is_folder)
+        FSDP_TRY(ckpt_store_names(&names, store, config, err));
+    if (st.is_folder && !has_config(&names)) {
+        ckpt_names_free(&names);
+        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no config.json", config);
+    }
+    for (int i = 0; i < ckpt->m.nextras; i++) {
+        fsdp_free(ckpt->m.extras[i].path);
+        fsdp_free(ckpt->m.extras[i].full_path);
+    }
+    fsdp_free(ckpt->m.extras);
+    ckpt->m.extras = NULL;
+    ckpt->m.nextras = 0;
+    int rc;
+    if (st.is_folder)
+        rc = extras_add(ckpt, config, &names, ckpt_hf_is_companion, err);
+    else if (!(ckpt->m.extras = fsdp_alloc(1, sizeof *ckpt->m.extras, "extras", err)))
+        rc = FSDP_ENOMEM;
+    else
+        rc = config_add(ckpt, config, st.nbytes, err);
+    ckpt_names_free(&names);
+    return rc;
+}

@@ -71,6 +71,12 @@ static const struct ckpt_pk_global globals[] = {
     {"torch._utils", "_rebuild_parameter", CKPT_PK_PARAMETER, NONE},
     {"torch._tensor", "_rebuild_from_type_v2", CKPT_PK_FROM_TYPE, NONE},
     {"torch", "Tensor", CKPT_PK_OTHER, NONE},
+    {"torch._utils", "_rebuild_wrapper_subclass", CKPT_PK_OTHER, NONE},
+    {"torch.distributed._shard.sharded_tensor.api", "ShardedTensor", CKPT_PK_OTHER, NONE},
+    {"torch.distributed._shard.sharded_tensor.shard", "Shard", CKPT_PK_OTHER, NONE},
+    {SHARD, "ShardedTensorMetadata", CKPT_PK_OTHER, NONE},
+    {"torch.distributed._shard.metadata", "ShardMetadata", CKPT_PK_OTHER, NONE},
+    {"torch.distributed.remote_device", "_remote_device", CKPT_PK_OTHER, NONE},
     {"torch.nn.parameter", "Parameter", CKPT_PK_OTHER, NONE},
     {"torch.nn.parameter", "Buffer", CKPT_PK_OTHER, NONE},
 

@@ -4,8 +4,8 @@
 
 #include "plain.h"
 
-static int storage_add(struct ckpt_plain_storages *to, const struct ckpt_storage *storage,
-                       struct fsdp_err *err)
+int ckpt_plain_add(struct ckpt_plain_storages *to, const struct ckpt_storage *storage,
+                   struct fsdp_err *err)
 {
     struct ckpt_storage *items =
         fsdp_alloc_grow(to->items, to->count, &to->max, sizeof *items, "storages", err);
@@ -39,7 +39,7 @@ int ckpt_plain_take(struct ckpt_plain_vector *out, struct ckpt_plain_storages *s
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s is a tensor with strides", what);
     FSDP_TRY(ckpt_saved_storage(&storage, saved, &view, err));
     out->pos = storage.pos + view.offset * fsdp_dtype_nbytes(view.dtype);
-    return storage_add(storages, &storage, err);
+    return ckpt_plain_add(storages, &storage, err);
 }
 
 int ckpt_plain_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,

@@ -29,6 +29,9 @@ int ckpt_plain_begin(struct ckpt_plain_storages **out, struct ckpt *ckpt, struct
 int ckpt_plain_take(struct ckpt_plain_vector *out, struct ckpt_plain_storages *storages,
                     const struct ckpt_saved *saved, const struct ckpt_pk *value, const char *name,
                     struct fsdp_err *err);
+/* One more storage, of which pieces of the layout are parts. */
+int ckpt_plain_add(struct ckpt_plain_storages *to, const struct ckpt_storage *storage,
+                   struct fsdp_err *err);
 /* The storage of a tensor; zeroed for one without elements. */
 int ckpt_plain_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
                        const struct ckpt_pk *value, struct fsdp_err *err);

@@ -234,6 +234,7 @@ enum ckpt_format {
     CKPT_TORCH,     /* torch.save: a file, or a folder of pytorch_model*.bin */
     CKPT_DEEPSPEED, /* of ZeRO 1 to 3: a folder of *_model_states.pt and *_optim_states.pt */
     CKPT_MEGATRON,  /* a folder of mp_rank_*; newer ones are CKPT_DCP */
+    CKPT_FSDP1,     /* LOCAL_STATE_DICT: flat parameters, a file a rank or in a CKPT_DCP */
 };
 
 /* What a tensor is for. */
@@ -275,6 +276,10 @@ struct ckpt;
  * missing, truncated, stray, overlapping. Local, blocks.
  */
 int ckpt_open(struct ckpt **out, const char *path, struct fsdp_err *err);
+/* The same, of the model whose config.json is `config` or lies in that folder (NULL: next to the
+ * checkpoint). It goes along with the weights, and gives flat parameters of FSDP1
+ * (LOCAL_STATE_DICT) their names. Local, blocks. */
+int ckpt_open_with(struct ckpt **out, const char *path, const char *config, struct fsdp_err *err);
 /* NULL is allowed. */
 void ckpt_close(struct ckpt *ckpt);
 
@@ -282,7 +287,8 @@ void ckpt_close(struct ckpt *ckpt);
  * declared next to it. Local, thread safe. */
 const char *ckpt_path(const struct ckpt *ckpt);
 enum ckpt_format ckpt_format(const struct ckpt *ckpt);
-/* "native", "safetensors", "dcp", "torch.save", "deepspeed", "megatron". Static. */
+/* "native", "safetensors", "dcp", "torch.save", "deepspeed", "megatron",
+ * "fsdp1". Static. */
 const char *ckpt_format_name(enum ckpt_format format);
 /* Do all its tensors lie in archives of torch.save that have checksums? */
 bool ckpt_has_checksums(const struct ckpt *ckpt);

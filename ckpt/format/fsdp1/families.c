@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order is that of torch's named_parameters: modules as their constructors make them, in
+ * transformers. Norms of equal sizes can be told apart by nothing else, so that each list is
+ * compared with the models themselves (tests/interop/fsdp1.sh).
+ *
+ * V: vocabulary, C: width, F: width of the MLP, G: 2 F, H: a head, Q and K: all heads of queries
+ * and of keys, A: Q + 2 K, T: 3 C, P: positions.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "families.h"
+
+typedef struct ckpt_fsdp1_row row;
+
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, NULL                                                                           \
+    }
+#define ALWAYS(name, dims)                                                                         \
+    {                                                                                              \
+        name, dims, NULL                                                                           \
+    }
+#define QKV                                                                                        \
+    ALWAYS("self_attn.q_proj.weight", "QC"), ALWAYS("self_attn.k_proj.weight", "KC"),              \
+        ALWAYS("self_attn.v_proj.weight", "KC"), ALWAYS("self_attn.o_proj.weight", "CQ")
+#define QKV_BIASED                                                                                 \
+    ALWAYS("self_attn.q_proj.weight", "QC"), {"self_attn.q_proj.bias", "Q", "attention_bias"},     \
+        ALWAYS("self_attn.k_proj.weight", "KC"), {"self_attn.k_proj.bias", "K", "attention_bias"}, \
+        ALWAYS("self_attn.v_proj.weight", "KC"), {"self_attn.v_proj.bias", "K", "attention_bias"}, \
+        ALWAYS("self_attn.o_proj.weight", "CQ"),                                                   \
+    {                                                                                              \
+        "self_attn.o_proj.bias", "C", "attention_bias"                                             \
+    }
+#define MLP                                                                                        \
+    ALWAYS("mlp.gate_proj.weight", "FC"), ALWAYS("mlp.up_proj.weight", "FC"),                      \
+        ALWAYS("mlp.down_proj.weight", "CF")
+#define MLP_BIASED                                                                                 \
+    ALWAYS("mlp.gate_proj.weight", "FC"), {"mlp.gate_proj.bias", "F", "mlp_bias"},                 \
+        ALWAYS("mlp.up_proj.weight", "FC"), {"mlp.up_proj.bias", "F", "mlp_bias"},                 \
+        ALWAYS("mlp.down_proj.weight", "CF"),                                                      \
+    {                                                                                              \
+        "mlp.down_proj.bias", "C", "mlp_bias"                                                      \
+    }
+#define BEFORE ALWAYS("input_layernorm.weight", "C"), ALWAYS("post_attention_layernorm.weight", "C")
+#define AROUND                                                                                     \
+    BEFORE, ALWAYS("pre_feedforward_layernorm.weight", "C"),                                       \
+        ALWAYS("post_feedforward_layernorm.weight", "C")
+#define BEHIND                                                                                     \
+    ALWAYS("post_attention_layernorm.weight", "C"), ALWAYS("post_feedforward_layernorm.weight", "C")
+#define NORMS(q, k) ALWAYS("self_attn.q_norm.weight", q), ALWAYS("self_attn.k_norm.weight", k)
+
+static const row front[] = {ALWAYS("model.embed_tokens.weight", "VC"), END};
+static const row back[] = {ALWAYS("model.norm.weight", "C"), ALWAYS("lm_head.weight", "VC"), END};
+
+static const row llama[] = {QKV_BIASED, MLP_BIASED, BEFORE, END};
+static const row mistral[] = {QKV, MLP, BEFORE, END};
+static const row qwen2[] = {ALWAYS("self_attn.q_proj.weight", "QC"),
+                            ALWAYS("self_attn.q_proj.bias", "Q"),
+                            ALWAYS("self_attn.k_proj.weight", "KC"),
+                            ALWAYS("self_attn.k_proj.bias", "K"),
+                            ALWAYS("self_attn.v_proj.weight", "KC"),
+                            ALWAYS("self_attn.v_proj.bias", "K"),
+                            ALWAYS("self_attn.o_proj.weight", "CQ"),
+                            MLP,
+                            BEFORE,
+                            END};
+static const row qwen3[] = {QKV_BIASED, NORMS("H", "H"), MLP, BEFORE, END};
+static const row phi3[] = {ALWAYS("self_attn.o_proj.weight", "CQ"),
+                           ALWAYS("self_attn.qkv_proj.weight", "AC"),
+                           ALWAYS("mlp.gate_up_proj.weight", "GC"),
+                           ALWAYS("mlp.down_proj.weight", "CF"),
+                           BEFORE,
+                           END};
+static const row gemma[] = {QKV_BIASED, MLP, BEFORE, END};
+static const row gemma2[] = {QKV_BIASED, MLP, AROUND, END};
+static const row gemma3[] = {QKV_BIASED, NORMS("H", "H"), MLP, AROUND, END};
+static const row olmo2[] = {QKV_BIASED, NORMS("Q", "K"), MLP, BEHIND, END};
+
+static const row gpt2_front[] = {ALWAYS("transformer.wte.weight", "VC"),
+                                 ALWAYS("transformer.wpe.weight", "PC"), END};
+static const row gpt2[] = {ALWAYS("ln_1.weight", "C"),
+                           ALWAYS("ln_1.bias", "C"),
+                           ALWAYS("attn.c_attn.weight", "CT"),
+                           ALWAYS("attn.c_attn.bias", "T"),
+                           ALWAYS("attn.c_proj.weight", "CC"),
+                           ALWAYS("attn.c_proj.bias", "C"),
+                           ALWAYS("ln_2.weight", "C"),
+                           ALWAYS("ln_2.bias", "C"),
+                           ALWAYS("mlp.c_fc.weight", "CF"),
+                           ALWAYS("mlp.c_fc.bias", "F"),
+                           ALWAYS("mlp.c_proj.weight", "FC"),
+                           ALWAYS("mlp.c_proj.bias", "C"),
+                           END};
+static const row gpt2_back[] = {ALWAYS("transformer.ln_f.weight", "C"),
+                                ALWAYS("transformer.ln_f.bias", "C"),
+                                ALWAYS("lm_head.weight", "VC"), END};
+
+static const row neox_front[] = {ALWAYS("gpt_neox.embed_in.weight", "VC"), END};
+static const row neox[] = {ALWAYS("input_layernorm.weight", "C"),
+                           ALWAYS("input_layernorm.bias", "C"),
+                           ALWAYS("post_attention_layernorm.weight", "C"),
+                           ALWAYS("post_attention_layernorm.bias", "C"),
+                           ALWAYS("attention.query_key_value.weight", "TC"),
+                           {"attention.query_key_value.bias", "T", "attention_bias"},
+                           ALWAYS("attention.dense.weight", "CC"),
+                           {"attention.dense.bias", "C", "attention_bias"},
+                           ALWAYS("mlp.dense_h_to_4h.weight", "FC"),
+                           ALWAYS("mlp.dense_h_to_4h.bias", "F"),
+                           ALWAYS("mlp.dense_4h_to_h.weight", "CF"),
+                           ALWAYS("mlp.dense_4h_to_h.bias", "C"),
+                           END};
+static const row neox_back[] = {ALWAYS("gpt_neox.final_layer_norm.weight", "C"),
+                                ALWAYS("gpt_neox.final_layer_norm.bias", "C"),
+                                ALWAYS("lm_head.weight", "VC"), END};
+
+#define LLAMA_LIKE(name, block, tied)                                                              \
+    {                                                                                              \
+        name, "model.layers.", front, block, back, "model.embed_tokens.weight", "lm_head.weight",  \
+            tied, false                                                                            \
+    }
+
+static const struct ckpt_fsdp1_family families[] = {
+    LLAMA_LIKE("llama", llama, false),
+    LLAMA_LIKE("mistral", mistral, false),
+    LLAMA_LIKE("qwen2", qwen2, false),
+    LLAMA_LIKE("qwen3", qwen3, false),
+    LLAMA_LIKE("smollm3", llama, true),
+    LLAMA_LIKE("granite", llama, false),
+    LLAMA_LIKE("phi3", phi3, false),
+    LLAMA_LIKE("gemma", gemma, true),
+    LLAMA_LIKE("gemma2", gemma2, true),
+    LLAMA_LIKE("gemma3_text", gemma3, true),
+    LLAMA_LIKE("olmo2", olmo2, false),
+    LLAMA_LIKE("olmo3", olmo2, false),
+    {"gpt2", "transformer.h.", gpt2_front, gpt2, gpt2_back, "transformer.wte.weight",
+     "lm_head.weight", true, false},
+    {"gpt_neox", "gpt_neox.layers.", neox_front, neox, neox_back, "gpt_neox.embed_in.weight",
+     "lm_head.weight", false, true},
+};
+enum { NFAMILIES = sizeof families / sizeof families[0] };
+
+const struct ckpt_fsdp1_family *ckpt_fsdp1_family_find(const char *type)
+{
+    for (int i = 0; i < NFAMILIES; i++)
+        if (!strcmp(families[i].type, type))
+            return &families[i];
+    return NULL;
+}
+
+const char *ckpt_fsdp1_family_list(char *out, unsigned long nbytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < NFAMILIES && used < nbytes; i++)
+        used +=
+            (size_t)snprintf(out + used, nbytes - used, "%s%s", i ? ", " : "", families[i].type);
+    return out;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * FSDP1's LOCAL_STATE_DICT: each rank's part of each unit's flat parameter, from torch.save (a file
+ * a rank) or from torch.distributed.checkpoint. Opening gives vectors, called
+ * model.layers.0._flat_param; name.c makes tensors of them.
+ */
+#include <string.h>
+
+#include "format/dcp/dcp.h"
+#include "format/hf/extras.h"
+#include "ranks.h"
+
+#define ACCELERATE "pytorch_model_fsdp_" /* rank0.bin, and 1_rank0.bin of a second model */
+
+/* What the files of the ranks begin with. */
+struct fronts {
+    char *first, *other; /* owned */
+};
+
+static int note_name(void *ctx, const char *name, struct fsdp_err *err)
+{
+    struct fronts *fronts = ctx;
+    size_t nbytes;
+    int rank;
+
+    if (!ckpt_fsdp1_is_rank(&rank, &nbytes, name))
+        return FSDP_OK;
+    char *front = fsdp_sprintf(err, "%.*s", (int)nbytes, name);
+    if (!front)
+        return FSDP_ENOMEM;
+    if (!fronts->first) {
+        fronts->first = front;
+        return FSDP_OK;
+    }
+    const bool same = !strcmp(front, fronts->first);
+    if (!same && !strcmp(front, ACCELERATE "rank")) { /* the weights, whatever else there is */
+        fsdp_free(fronts->first);
+        fronts->first = front;
+        return FSDP_OK;
+    }
+    if (!same && !fronts->other && strcmp(fronts->first, ACCELERATE "rank") != 0)
+        fronts->other = front;
+    else
+        fsdp_free(front);
+    return FSDP_OK;
+}
+
+static void free_fronts(struct fronts *fronts)
+{
+    fsdp_free(fronts->first);
+    fsdp_free(fronts->other);
+}
+
+static int find_fronts(struct fronts *out, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    *out = (struct fronts){NULL, NULL};
+    const int rc = ckpt_store_list(ckpt->store, ckpt->path, note_name, out, err);
+    if (rc)
+        free_fronts(out);
+    return rc;
+}
+
+static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct fronts fronts;
+
+    FSDP_TRY(find_fronts(&fronts, ckpt, err));
+    *out = fronts.first != NULL;
+    free_fronts(&fronts);
+    return FSDP_OK;
+}
+
+/* One rank's file: its folder has those of all. */
+static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
+                          struct fsdp_err *err)
+{
+    const char *name = ckpt_path_base(ckpt->path);
+    size_t nbytes;
+    int rank;
+
+    *out = !st->is_folder && !strncmp(name, ACCELERATE, sizeof ACCELERATE - 1) &&
+           ckpt_fsdp1_is_rank(&rank, &nbytes, name);
+    if (!*out)
+        return FSDP_OK;
+    fsdp_log(FSDP_LOG_INFO, "'%s' is one rank's part: the files of all ranks are read", ckpt->path);
+    char *folder = ckpt_path_parent(ckpt->path, err);
+    if (!folder)
+        return FSDP_ENOMEM;
+    fsdp_free(ckpt->path);
+    ckpt->path = folder;
+    return FSDP_OK;
+}
+
+static int find_extras(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
+    const int rc = ckpt_extras_find(ckpt, &names, err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
+static int open_fsdp1(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_plain_storages *storages;
+    struct fronts fronts;
+    int rc;
+
+    ckpt->m.step = -1;
+    ckpt->m.shard_size = ckpt->m.replicate_size = 1;
+    ckpt->has_flat = true;
+    FSDP_TRY(find_fronts(&fronts, ckpt, err));
+    if (fronts.other)
+        FSDP_TRY_GOTO(
+            fsdp_err_set(err, FSDP_EINVAL,
+                         "'%s' has files of ranks of two kinds, '%sN' and '%sN': move one "
+                         "of them to another folder",
+                         ckpt->path, fronts.first, fronts.other),
+            out);
+    FSDP_TRY_GOTO(ckpt_plain_begin(&storages, ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_fsdp1_ranks_take(ckpt, storages, fronts.first, err), out);
+    FSDP_TRY_GOTO(ckpt_plain_end(ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
+    FSDP_TRY_GOTO(find_extras(ckpt, err), out);
+    rc = ckpt_dcp_finish(ckpt, err);
+out:
+    free_fronts(&fronts);
+    return rc;
+}
+
+const struct ckpt_format_ops ckpt_fsdp1_ops = {
+    .id = CKPT_FSDP1,
+    .identity = CKPT_IDENTITY_MTIME,
+    .recognize = recognize_file,
+    .recognize_within = recognize_within,
+    .open = open_fsdp1,
+    .close = ckpt_plain_close,
+    .read_extent = ckpt_plain_read_extent,
+    .check_piece = ckpt_plain_check_piece,
+    .check_rest = ckpt_plain_check_rest,
+};

@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# FSDP1's LOCAL_STATE_DICT: flat parameters, which config.json gives names. tests/data/fsdp1 is what torch 2.15 saved with
+# two ranks on the CPU: a file of torch.save a rank (local), a distributed checkpoint (dcp), and the model's
+# FULL_STATE_DICT (model); of3 has the file of one rank of three. tests/interop/fsdp1.sh has the other families.
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+data=$TOP/tests/data/fsdp1
+run() { # expected status, command...
+    local want=$1
+    shift
+    "$BIN/$1" "${@:2}" >out 2>err
+    [ $? = "$want" ]
+}
+says() { grep -q -F -- "$1" out err; }
+same() { run 0 ckpt-diff --model "$1" "$data/model" && says '21 tensors are the same, 0 near, 0 different'; }
+
+run 0 ckpt-merge "$data/local" -o files.safetensors --config "$data/model" --quiet && same files.safetensors
+ok $? "files of ranks: $(tail -n 1 out)"
+run 0 ckpt-merge "$data/dcp" -o dcp.safetensors --config "$data/model/config.json" --quiet && same dcp.safetensors
+ok $? "torch.distributed.checkpoint; --config names the file: $(tail -n 1 out)"
+run 0 ckpt-merge "$data/local/pytorch_model_fsdp_rank1.bin" -o one.safetensors --config "$data/model" && says 'the files of all ranks are read' &&
+    same one.safetensors
+ok $? "by the name of one of them: $(tail -n 1 out)"
+run 0 ckpt-merge "$data/local" -o merged --config "$data/model" --quiet --mem 1M && same merged && cmp -s merged/config.json "$data/model/config.json"
+ok $? "in little memory; config.json goes along"
+cp -r "$data/local" next && cp "$data/model/config.json" next
+run 0 ckpt-merge next -o next.safetensors && says 'no name proves them, only the number of elements' && same next.safetensors
+ok $? "a config.json next to them is taken, and a line says what proves it"
+run 0 ckpt-reshard "$data/local" -o native --world 3 --config "$data/model" --quiet && same native && run 0 ckpt-verify native
+ok $? "for three ranks of ours: $(tail -n 1 out)"
+run 0 ckpt-reshard "$data/dcp" -o for-torch --world 2 --format dcp --config "$data/model" --quiet && same for-torch
+ok $? "for torch, with names: $(tail -n 1 err)"
+run 0 ckpt-info "$data/local" --config "$data/model" && says 'format       fsdp1' && says '21 tensors, 5840 parameters'
+ok $? "ckpt-info: $(grep format out)"
+run 0 ckpt-verify "$data/dcp" --config "$data/model" && says "each archive's checksum is right"
+ok $? "ckpt-verify: $(tail -n 1 out)"
+run 0 ckpt-diff "$data/local" "$data/dcp" --config "$data/model" && says '21 tensors are the same'
+ok $? "ckpt-diff of both: $(tail -n 1 out)"
+
+# ---- what is refused ----
+
+for from in local dcp; do
+    run 1 ckpt-merge "$data/$from" -o never && says "which have neither names nor shapes" && says "(--config DIR)"
+    ok $? "$from without a config: $(tail -n 1 err)"
+done
+run 1 ckpt-merge "$data/local" -o never --config "$data/local" && says "has no config.json"
+ok $? "a folder without one: $(tail -n 1 err)"
+config() { # name, what sed changes
+    sed "$2" "$data/model/config.json" >"$1.json"
+}
+config wide 's/"intermediate_size":28/"intermediate_size":29/'
+run 1 ckpt-merge "$data/local" -o never --config wide.json && says "'model.layers.0' has 2144 elements" && says 'there have 2192'
+ok $? "another config: $(tail -n 1 err)"
+config tied 's/"tie_word_embeddings":false/"tie_word_embeddings":true/'
+run 1 ckpt-merge "$data/local" -o never --config tied.json && says "of 'the root' has 1552 elements" && says 'there have 784'
+ok $? "a tied one: $(tail -n 1 err)"
+config deep 's/"num_hidden_layers":2/"num_hidden_layers":3/'
+run 1 ckpt-merge "$data/local" -o never --config deep.json && says "of 'the root' has 1552 elements, and the 12 parameters"
+ok $? "more layers than there are units, so that the root would have them: $(tail -n 1 err)"
+config other 's/"llama"/"t5"/'
+run 1 ckpt-merge "$data/local" -o never --config other.json && says "model_type 't5' is not known" && says 'gpt2'
+ok $? "a family that is not known: $(tail -n 1 err)"
+config sizeless 's/"hidden_size":16,//'
+run 1 ckpt-merge "$data/local" -o never --config sizeless.json && says 'hidden_size is missing'
+ok $? "a size that is missing: $(tail -n 1 err)"
+
+cp -r "$data/local" lost && rm -f lost/pytorch_model_fsdp_rank1.bin
+run 1 ckpt-merge lost -o never --config "$data/model" && says "the file of rank 1 is missing"
+ok $? "a rank that is missing: $(tail -n 1 err)"
+cp "$data/of3/pytorch_model_fsdp_rank1.bin" lost
+run 1 ckpt-merge lost -o never --config "$data/model" && says "in 3 parts" && says "in 2 of" && says "by different numbers of ranks"
+ok $? "one of another number of ranks: $(tail -n 1 err)"
+cp -r "$data/local" two && cp "$data/local/pytorch_model_fsdp_rank0.bin" two/ema_rank_0.pt
+run 0 ckpt-merge two -o two.safetensors --config "$data/model" && same two.safetensors
+ok $? "accelerate's names go before others"
+mv two/pytorch_model_fsdp_rank0.bin two/model_rank0.pt && mv two/pytorch_model_fsdp_rank1.bin two/model_rank1.pt
+run 1 ckpt-merge two -o never --config "$data/model" && says "of two kinds" && says model_rank && says ema_rank_
+ok $? "two kinds of other names: $(tail -n 1 err)"
+rm -f two/ema_rank_0.pt
+run 0 ckpt-merge two -o names.safetensors --config "$data/model" && same names.safetensors
+ok $? "other names: $(tail -n 1 out)"
+cp -r "$data/local" damaged && chmod -R u+w damaged
+printf '\377' | dd of=damaged/pytorch_model_fsdp_rank0.bin bs=1 seek=9000 conv=notrunc 2>dd.log
+run 1 ckpt-merge damaged -o never --config "$data/model" && says 'are damaged (checksum' && says pytorch_model_fsdp_rank0.bin
+ok $? "a flipped bit: $(tail -n 1 err)"
+! [ -e never ] && ! ls -d never.tmp.* 2>/dev/null
+ok $? "no output is left of what failed"
+
+echo "1..$n"
+exit $bad
