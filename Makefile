@@ -243,7 +243,7 @@ check-deepspeed:
 	@$(MAKE) $(JOBS) check-deepspeed-run
 
 check-deepspeed-run: all
-	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch \
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' scripts/with_python.sh torch scripts/with_deepspeed.sh \
 		tests/run -j 1 $(RUNFLAGS) $(or $(T),tests/deepspeed)
 
 ## table            write docs/results/strategies.md: what each combination of settings differs by from double precision

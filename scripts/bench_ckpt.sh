@@ -12,12 +12,15 @@
 #   torch-save    ckpt-merge against torch's dcp_to_torch_save
 #   consolidate   ckpt-merge against torch's consolidation of safetensors, with fsync
 #   codec         what one core compresses and decompresses
+#   deepspeed     ckpt-merge of DeepSpeed's ZeRO 2 and 3 against its zero_to_fp32.py, with peak memory
+#   gguf          ckpt-merge to GGUF against llama.cpp's convert_hf_to_gguf.py, with peak memory
 #
-# All, unless some are named. The model has GB (0.5) gigabytes, thrice that with the optimizer's
-# state; the disk under TMPDIR (/var/tmp) needs eight times that. Both of a pair run in each of
-# ROUNDS (3) rounds, the first of them first in every other one; medians are printed, of the ratio
-# that of the rounds' own, which other work on the machine changes less. torch-save and consolidate need TORCH_PYTHON, a Python with PyTorch, whose start is
-# not counted; checksums needs a C compiler.
+# All but the last two, which fetch their peers first, unless some are named. The model has GB (0.5)
+# gigabytes, thrice that with the optimizer's state; the disk under TMPDIR (/var/tmp) needs eight
+# times that. Both of a pair run in each of ROUNDS (3) rounds, the first of them first in every other
+# one; medians are printed, of the ratio that of the rounds' own, which other work on the machine
+# changes less. torch-save, consolidate, deepspeed and gguf need TORCH_PYTHON, a Python with PyTorch,
+# whose start is not counted; checksums needs a C compiler.
 set -u
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BIN=${BIN:-$TOP/build/bin}
@@ -41,7 +44,7 @@ shift $((OPTIND - 1))
 rows=${*:-info merge reshard checksums torch-save consolidate codec}
 for row in $rows; do
     case $row in
-    info | merge | reshard | checksums | torch-save | consolidate | codec) ;;
+    info | merge | reshard | checksums | torch-save | consolidate | codec | deepspeed | gguf) ;;
     *) die "no such row: $row (scripts/bench_ckpt.sh -h)" ;;
     esac
 done
@@ -61,7 +64,7 @@ drop() {
 # Seconds of a command, cold. What prints a line "seconds S" has measured itself.
 seconds() {
     local began ended
-    rm -rf out out.safetensors
+    rm -rf out out.*
     drop
     began=$(date +%s.%N)
     "$@" >log 2>&1 || die "$* failed: $(tail -n 3 log)"
@@ -84,10 +87,16 @@ pair() {
         ours+=$a$'\n' theirs+=$b$'\n'
         ratios+=$(awk -v a="$a" -v b="$b" 'BEGIN {print b / a}')$'\n'
     done
-    rm -rf out out.safetensors
+    rm -rf out out.*
     ours=$(printf '%s' "$ours" | median) theirs=$(printf '%s' "$theirs" | median)
-    line "$1" "$ours" "$3: $theirs" "$(printf '%s' "$ratios" | median | awk '{printf "%.2f", $1}')"
+    line "$1$(peak_of "$2")" "$ours" "$3: $theirs$(peak_of "$4")" "$(printf '%s' "$ratios" | median | awk '{printf "%.2f", $1}')"
 }
+
+# A command, its peak memory kept for the line of function NAME.
+measured() { # NAME COMMAND...
+    /usr/bin/time -o "peak.$1" -f %M "${@:2}"
+}
+peak_of() { [ ! -f "peak.$1" ] || awk 'END {printf " (peak %d MiB)", $1 / 1024}' "peak.$1"; }
 
 # ---- what is measured on ------------------------------------------------------------------------
 
@@ -240,9 +249,85 @@ print("seconds", time.perf_counter() - began)
 END
 }
 
+# A model after steps of DeepSpeed on two CPU ranks. Its converter reads lazily; loading first and torch.save is what
+# its documentation shows for small models.
+row_deepspeed() {
+    local stage
+    has_torch "ckpt-merge of DeepSpeed's ZeRO" || return 0
+    eval "$("$TOP/scripts/with_deepspeed.sh" sh -c 'export -p' | grep -e DEEPSPEED_PYTHON -e DS_ACCELERATOR)"
+    [ -n "${DEEPSPEED_PYTHON:-}" ] || die 'no DeepSpeed'
+    for stage in 2 3; do
+        zero=zero/$stage-bf16-large-2r
+        "$DEEPSPEED_PYTHON" -W ignore "$TOP/tests/deepspeed/make.py" zero 2 $stage-bf16-large >log 2>&1 || die "$(tail -n 3 log)"
+        pair "ckpt-merge of DeepSpeed's ZeRO-$stage" merge_zero 'zero_to_fp32.py, with fsync' zero_to_fp32
+        pair "ckpt-merge of DeepSpeed's ZeRO-$stage" merge_zero 'loaded at once, and torch.save' zero_at_once
+        rm -rf zero
+    done
+}
+merge_zero() { measured merge_zero "$BIN/ckpt-merge" "$zero" -o out.safetensors --quiet; }
+zero_to_fp32() {
+    measured zero_to_fp32 "$DEEPSPEED_PYTHON" -W ignore - "$zero" <<'END'
+import glob, os, sys, time
+from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict
+began = time.perf_counter()
+convert_zero_checkpoint_to_fp32_state_dict(sys.argv[1], "out", safe_serialization=True)
+for path in glob.glob("out/*"):
+    os.fsync(os.open(path, os.O_RDWR))
+print("\nseconds", time.perf_counter() - began)
+END
+}
+zero_at_once() {
+    measured zero_at_once "$DEEPSPEED_PYTHON" -W ignore - "$zero" <<'END'
+import os, sys, time
+import torch
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+began = time.perf_counter()
+torch.save(get_fp32_state_dict_from_zero_checkpoint(sys.argv[1]), "out.pt")
+os.fsync(os.open("out.pt", os.O_RDWR))
+print("\nseconds", time.perf_counter() - began)
+END
+}
+
+# The model in bf16, as a Hugging Face folder with a tokenizer of 302 tokens.
+row_gguf() {
+    local type
+    has_torch 'ckpt-merge to GGUF' || return 0
+    eval "$("$TOP/scripts/with_llama.sh" sh -c 'export -p' | grep -e LLAMA_)"
+    [ -n "${LLAMA_CONVERTER:-}" ] || die 'no llama.cpp'
+    make_source
+    "$BIN/ckpt-merge" $src -o hf --dtype bfloat16 --quiet && cp model/config.json hf/ || die 'no folder'
+    sed -i 's/"model_type"/"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "model_type"/' hf/config.json
+    PYTHONPATH=$TOP/tests/gguf "$TORCH_PYTHON" -W ignore -c 'import models; models.make_bpe("digits", "hf")' || die 'no tokenizer'
+    for type in f16 q8_0; do
+        pair "ckpt-merge to GGUF, $type" to_gguf 'convert_hf_to_gguf.py, with fsync' convert_to_gguf
+    done
+    pair 'ckpt-merge to GGUF, q8_0' to_gguf 'copy loop past the cache, of the bf16 folder' copy_folder
+    rm -rf hf
+}
+to_gguf() { measured to_gguf "$BIN/ckpt-merge" hf -o out.gguf --type "$type" --quiet; }
+copy_folder() { copy_direct hf/*.safetensors; }
+convert_to_gguf() {
+    PYTHONPATH=$LLAMA_PYTHONPATH measured convert_to_gguf "$TORCH_PYTHON" -W ignore - "$LLAMA_CONVERTER" "$type" <<'END'
+import os, runpy, sys, time
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+import torch, transformers
+import conversion.base as base
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "smollm"  # it knows published tokenizers alone
+converter, kind = sys.argv[1:]
+sys.argv = ["convert", "hf", "--outfile", "out.gguf", "--outtype", kind]
+began = time.perf_counter()
+try:
+    runpy.run_path(converter, run_name="__main__")
+except SystemExit:
+    pass
+os.fsync(os.open("out.gguf", os.O_RDWR))
+print("\nseconds", time.perf_counter() - began)
+END
+}
+
 drop
 case " $rows " in
-*' merge '* | *' reshard '* | *' checksums '* | *-save* | *' consolidate '*)
+*' merge '* | *' reshard '* | *' checksums '* | *-save* | *' consolidate '* | *' gguf '*)
     make_source
     bytes=$(du -bc $src/model | tail -n 1 | cut -f1)
     echo "model of $((bytes / 1000000)) MB in 8 shards, medians of $rounds, $(nproc) processors, cache $cache,"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints by DeepSpeed on CPU ranks: python make.py FOLDER WORLD CASE...
 
-A case is STAGE-DTYPE, with -tied, -frozen or -small (several vectors a group) behind it, such as 3-bf16-frozen. Each
-becomes FOLDER/CASE-WORLDr/: a Llama after three steps of AdamW in two groups, saved at the tag global_step3."""
+A case is STAGE-DTYPE, with -tied, -frozen, -small (several vectors a group) or -large (187 million parameters) behind
+it, such as 3-bf16-frozen. Each becomes FOLDER/CASE-WORLDr/: a Llama after three steps of AdamW in two groups, saved at the tag global_step3."""
 import os
 import sys
 
@@ -14,9 +14,13 @@ def model_of(case):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(7)
-    config = LlamaConfig(vocab_size=53, hidden_size=20, intermediate_size=33, num_hidden_layers=2,
-                         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=32,
-                         attention_bias=True, tie_word_embeddings="tied" in case)
+    sizes = dict(vocab_size=53, hidden_size=20, intermediate_size=33, num_hidden_layers=2, num_attention_heads=2,
+                 num_key_value_heads=1)
+    if "large" in case:
+        sizes = dict(vocab_size=16000, hidden_size=1024, intermediate_size=2816, num_hidden_layers=12,
+                     num_attention_heads=16, num_key_value_heads=16)
+    config = LlamaConfig(**sizes, max_position_embeddings=32, attention_bias=True,
+                         tie_word_embeddings="tied" in case)
     model = LlamaForCausalLM(config)
     if "frozen" in case:
         for name in ("model.layers.0.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"):
