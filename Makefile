@@ -414,7 +414,8 @@ $(OBJ)/libfsdp/base/library.o: CPPFLAGS += -DBUILD_TARGET='"$(TARGET)"'
 $(OBJ)/libfsdp/base/version.o: CPPFLAGS += -DBUILD_OPTIONS='"$(BUILD_OPTIONS)"'
 
 # The scales of NF4 are a product and a sum, each rounded (libfsdp/device/common/nf4.h).
-$(OBJ)/libfsdp/device/cpu/cpu_nf4.o $(OBJ)/ckpt/source/packed.o: CFLAGS += -ffp-contract=off
+# So are the terms of an average.
+$(OBJ)/libfsdp/device/cpu/cpu_nf4.o $(OBJ)/ckpt/source/packed.o $(OBJ)/ckpt/average/average_read.o: CFLAGS += -ffp-contract=off
 
 OBJ_cuda := $(patsubst %.c,$(OBJ)/%.o,$(patsubst %.cu,$(OBJ)/%.cu.o,$(SRC_cuda)))
 $(filter-out %.cu.o,$(OBJ_cuda)): CPPFLAGS += $(CUDA_CPPFLAGS)

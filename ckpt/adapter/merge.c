@@ -3,46 +3,13 @@
  * matrices are (in, out). */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "merge.h"
 #include "source/source.h"
 #include "util/convert.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
-
-static bool exists(const char *path)
-{
-    return !ckpt_path_is_url(path) && access(path, F_OK) == 0;
-}
-
-/* PATH=WEIGHT, where WEIGHT is a number; else all of it is the path, as where only that exists. */
-static int parse(struct ckpt_merged *m, const char *text, struct fsdp_err *err)
-{
-    const char *eq = strrchr(text, '=');
-    char *end = NULL;
-    const double weight = eq ? strtod(eq + 1, &end) : 1;
-    const bool given = eq && eq[1] && !*end;
-
-    m->weight = 1;
-    if (!(m->path = fsdp_sprintf(err, "%.*s", given ? (int)(eq - text) : (int)strlen(text), text)))
-        return FSDP_ENOMEM;
-    if (given && exists(text)) {
-        if (exists(m->path))
-            return fsdp_err_set(err, FSDP_EINVAL,
-                                "adapter %s: there are '%s' and '%s'; write %s=1 or %s/%s", text,
-                                text, m->path, text, m->path, eq);
-        fsdp_free(m->path);
-        m->path = fsdp_strdup(text, err);
-        return m->path ? FSDP_OK : FSDP_ENOMEM;
-    }
-    m->weight = weight;
-    return isfinite(weight)
-               ? FSDP_OK
-               : fsdp_err_set(err, FSDP_EINVAL, "adapter %s: its weight must be finite", text);
-}
 
 int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int npaths,
                        struct fsdp_err *err)
@@ -56,7 +23,7 @@ int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int
         rc = FSDP_ENOMEM;
     for (int i = 0; rc == FSDP_OK && i < npaths; i++) {
         a->count++;
-        rc = parse(&a->all[i], paths[i], err);
+        rc = ckpt_weighted_parse(&a->all[i].path, &a->all[i].weight, paths[i], "adapter", err);
         if (rc == FSDP_OK)
             rc = ckpt_adapter_open(&a->all[i].adapter, a->all[i].path, err);
     }
@@ -79,6 +46,14 @@ void ckpt_adapters_close(struct ckpt_adapters *a)
         ckpt_lengths_free(&a->lengths);
     }
     fsdp_free(a);
+}
+
+bool ckpt_adapters_scale(const struct ckpt_adapters *a)
+{
+    bool scale = false;
+    for (int i = 0; i < a->count; i++)
+        scale |= ckpt_adapter_spec(a->all[i].adapter)->dora;
+    return scale;
 }
 
 bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)

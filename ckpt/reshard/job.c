@@ -49,6 +49,19 @@ void ckpt_reshard_args_init(struct ckpt_reshard_args *out)
     *out = (struct ckpt_reshard_args)CKPT_RESHARD_ARGS_INIT;
 }
 
+static int check_average(const struct ckpt_reshard_args *args, struct fsdp_err *err)
+{
+    if (args->average && args->all)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "an average is of weights, not of all tensors: a run does not resume "
+                            "from an average of its optimizer's state");
+    if (args->average && args->adapters && ckpt_adapters_scale(args->adapters))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "an adapter of DoRA is scaled by whole weights: write the average "
+                            "first, and add the adapter to what comes out");
+    return FSDP_OK;
+}
+
 static int check_args(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_reshard_args *args = job->args;
@@ -84,6 +97,7 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
                               "map");
     if (args->adapters)
         FSDP_TRY(ckpt_adapters_check(args->adapters, job->ckpt, err));
+    FSDP_TRY(check_average(args, err));
     if (!args->dtype || job->writer->plan) /* the plan chooses types */
         return FSDP_OK;
     job->cast = true;
@@ -122,8 +136,7 @@ static size_t widening_of(const struct ckpt_job *job)
         if (ckpt_job_computes(job, t) && !widening)
             widening = 1;
         for (int k = 0; !t->form && k < t->nparts; k++) {
-            int stored = job->parts[t->first_part + k].tensor;
-            enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
+            enum fsdp_dtype dtype = ckpt_job_dtype(job, job->parts[t->first_part + k].tensor);
             size_t need = dtype == t->tensor.dtype ? 0 : (fsdp_dtype_nbytes(dtype) + to - 1) / to;
             widening = need > widening ? need : widening;
         }

@@ -233,15 +233,18 @@ int ckpt_job_begin(struct ckpt_job *job, struct fsdp_err *err);
 
 /* job_read.c: where a box goes, and what is learned of it on the way. */
 struct ckpt_job_dst {
-    void *dst;     /* row-major, in the stored dtype */
+    void *dst;     /* row-major, in ckpt_job_dtype */
     void *scratch; /* for boxes that lie scattered */
     size_t scratch_nbytes;
     void *spare; /* (or NULL) for parts that take columns, or leave rows out: as many times dst's
                     bytes as the part has stored rows (or columns) for one */
+    bool narrow; /* of an average: see struct ckpt_average_dst */
     struct ckpt_adapters *adapters; /* (or NULL) added to what was read and summed */
     uint64_t *sum;    /* (or NULL) gets what was read added, as parts of its fingerprint */
     uint32_t *crc32c; /* (or NULL, and without sum) continues over it */
 };
+/* The type in which a stored tensor is read: its own, that of the sums of an average. */
+enum fsdp_dtype ckpt_job_dtype(const struct ckpt_job *job, int stored);
 /* A box of an output tensor that lies in one part. */
 int ckpt_job_read(const struct ckpt_job_dst *to, const struct ckpt_job *job,
                   const struct ckpt_job_part *part, const struct fsdp_box *box,

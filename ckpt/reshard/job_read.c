@@ -3,20 +3,19 @@
 #include <string.h>
 
 #include "ckpt/adapter.h"
+#include "average/average.h"
 #include "util/crc.h"
 #include "job.h"
 
-/* A stored tensor under the name that adapters know it by. */
-static struct fsdp_tensor weight_of(const struct ckpt_tensor *stored)
+enum fsdp_dtype ckpt_job_dtype(const struct ckpt_job *job, int stored)
 {
-    struct fsdp_tensor out = stored->tensor;
-    out.name = ckpt_own_name(stored);
-    return out;
+    const enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[stored].tensor.dtype;
+    return job->args->average && fsdp_dtype_is_float(dtype) ? FSDP_F64 : dtype;
 }
 
-/* A box of a stored tensor. */
-static int read_box(const struct ckpt_job_dst *to, struct ckpt *ckpt, int tensor,
-                    const struct fsdp_box *box, struct fsdp_err *err)
+/* A box of a stored tensor, as it is stored. */
+static int read_stored(const struct ckpt_job_dst *to, struct ckpt *ckpt, int tensor,
+                       const struct fsdp_box *box, struct fsdp_err *err)
 {
     const struct fsdp_tensor *t = &ckpt->m.layout.tensors[tensor].tensor;
     struct ckpt_plan plan;
@@ -28,10 +27,31 @@ static int read_box(const struct ckpt_job_dst *to, struct ckpt *ckpt, int tensor
     ckpt_plan_free(&plan);
     if (rc == FSDP_OK && to->sum)
         *to->sum ^= ckpt_fingerprint_part_summed(to->crc32c, t, box, to->dst);
-    const struct fsdp_tensor weight = weight_of(&ckpt->m.layout.tensors[tensor]);
-    if (rc == FSDP_OK && ckpt_adapters_change(to->adapters, weight.name))
-        rc = ckpt_adapters_apply(to->adapters, &weight, box, to->dst, err);
     return rc;
+}
+
+/* A box of a stored tensor, averaged and with adapters. */
+static int read_box(const struct ckpt_job_dst *to, const struct ckpt_job *job, int tensor,
+                    const struct fsdp_box *box, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *stored = &job->ckpt->m.layout.tensors[tensor];
+    struct fsdp_tensor weight = stored->tensor;
+    uint64_t unused = 0;
+
+    weight.name = ckpt_own_name(stored); /* as adapters know it */
+    weight.dtype = ckpt_job_dtype(job, tensor);
+    const struct ckpt_average_dst sums = {.dst = to->dst,
+                                          .scratch = to->scratch,
+                                          .scratch_nbytes = to->scratch_nbytes,
+                                          .narrow = to->narrow,
+                                          .sum = to->sum ? to->sum : &unused};
+    if (job->args->average)
+        FSDP_TRY(ckpt_average_read(&sums, job->args->average, tensor, box, err));
+    else
+        FSDP_TRY(read_stored(to, job->ckpt, tensor, box, err));
+    if (ckpt_adapters_change(to->adapters, weight.name))
+        return ckpt_adapters_apply(to->adapters, &weight, box, to->dst, err);
+    return FSDP_OK;
 }
 
 /* A stored box of the part, where `from` has the box of its rows and columns. */
@@ -81,7 +101,7 @@ static int read_taken(const struct ckpt_job_dst *to, const struct ckpt_job *job,
     const bool columns = part->order == CKPT_ROWS_COLUMNS;
     const uint64_t step = 1 + (uint64_t)part->skip, nrows = box->length[0];
     const uint64_t first = ckpt_job_src_row(part, box->offset[0]), span = (nrows - 1) * step + 1;
-    const size_t elem_nbytes = fsdp_dtype_nbytes(t->dtype);
+    const size_t elem_nbytes = fsdp_dtype_nbytes(ckpt_job_dtype(job, part->tensor));
     const int ndim = t->ndim - part->in_slab;
     const uint64_t ncols = ndim > 1 ? box->length[1] : 1;
     struct fsdp_box from = *box;
@@ -96,7 +116,7 @@ static int read_taken(const struct ckpt_job_dst *to, const struct ckpt_job *job,
         from = in_slab(part, &from, t->ndim);
     struct ckpt_job_dst spare = *to;
     spare.dst = to->spare;
-    FSDP_TRY(read_box(&spare, job->ckpt, part->tensor, &from, err));
+    FSDP_TRY(read_box(&spare, job, part->tensor, &from, err));
     if (columns)
         take_columns(to->dst, to->spare, elem_nbytes, nrows, ncols, step);
     for (uint64_t r = 0; !columns && r < nrows; r++)
@@ -117,15 +137,16 @@ int ckpt_job_read(const struct ckpt_job_dst *to, const struct ckpt_job *job,
         from.offset[0] = t->ndim ? ckpt_job_src_row(part, box->offset[0]) : 0;
         if (part->in_slab)
             from = in_slab(part, &from, t->ndim);
-        return read_box(to, job->ckpt, part->tensor, &from, err);
+        return read_box(to, job, part->tensor, &from, err);
     }
     from.length[0] = 1;
-    uint64_t row_nbytes = fsdp_box_nelem(&from, t->ndim) * fsdp_dtype_nbytes(t->dtype);
+    uint64_t row_nbytes =
+        fsdp_box_nelem(&from, t->ndim) * fsdp_dtype_nbytes(ckpt_job_dtype(job, part->tensor));
     struct ckpt_job_dst row = *to;
     for (uint64_t r = 0; r < box->length[0]; r++) {
         from.offset[0] = ckpt_job_src_row(part, box->offset[0] + r);
         row.dst = (char *)to->dst + r * row_nbytes;
-        FSDP_TRY(read_box(&row, job->ckpt, part->tensor, &from, err));
+        FSDP_TRY(read_box(&row, job, part->tensor, &from, err));
     }
     return FSDP_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "ckpt/adapter.h"
+#include "average/average.h"
 #include "util/convert.h"
 #include "util/crc.h"
 #include "writer.h"
@@ -198,16 +199,19 @@ static bool has_piece(struct mover *m)
 static int add_share(struct ckpt_job *job, const struct ckpt_job_share *share, struct fsdp_err *err)
 {
     const struct ckpt_tensor *t = &job->ckpt->m.layout.tensors[share->stored];
+    struct ckpt_average *average = job->args->average;
+    uint64_t want = t->fingerprint;
     job->tensors[share->tensor].fingerprint ^= share->written;
-    if (!t->has_fingerprint)
+    if (average ? !ckpt_average_fingerprint(&want, average, share->stored) : !t->has_fingerprint)
         return FSDP_OK;
     job->proof.sums[share->stored] ^= share->read;
     job->proof.seen[share->stored] += share->nelem;
-    if (job->proof.seen[share->stored] == fsdp_tensor_nelem(&t->tensor) &&
-        job->proof.sums[share->stored] != t->fingerprint)
-        return ckpt_fingerprint_blame(job->ckpt, share->stored, job->proof.sums[share->stored],
-                                      err);
-    return FSDP_OK;
+    if (job->proof.seen[share->stored] != fsdp_tensor_nelem(&t->tensor) ||
+        job->proof.sums[share->stored] == want)
+        return FSDP_OK;
+    return average ? ckpt_average_blame(average, share->stored, err)
+                   : ckpt_fingerprint_blame(job->ckpt, share->stored,
+                                            job->proof.sums[share->stored], err);
 }
 
 /* *there: an earlier run has done the next file; what it noted counts as done now. */
@@ -351,8 +355,9 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
         return fill_quantized(w, s, i, err);
     const struct ckpt_job_part *from = &job->parts[s->part];
     const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
-    enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
-    bool changes = ckpt_adapters_change(job->args->adapters,
+    enum fsdp_dtype dtype = ckpt_job_dtype(job, from->tensor);
+    bool changes = job->args->average ||
+                   ckpt_adapters_change(job->args->adapters,
                                         ckpt_own_name(&job->ckpt->m.layout.tensors[from->tensor]));
     const struct ckpt_job_tensor *made = &job->tensors[s->tensor];
     bool same = dtype == to->dtype && !made->encoding && made->offset == 0;
@@ -364,6 +369,7 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
                                          .scratch = w->scratch,
                                          .scratch_nbytes = job->budget.block_nbytes,
                                          .spare = w->spare,
+                                         .narrow = fsdp_dtype_nbytes(to->dtype) < 4,
                                          .adapters = job->args->adapters,
                                          .sum = &part,
                                          .crc32c = same && !changes ? crc32c : NULL};
@@ -566,6 +572,8 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
             rc = fsdp_err_pass(err, m.rc, &m.err);
         if (rc == FSDP_OK && job->ckpt->format->check_rest)
             rc = job->ckpt->format->check_rest(job->ckpt, err);
+        if (rc == FSDP_OK && job->args->average)
+            rc = ckpt_average_finish(job->args->average, err);
         pthread_mutex_destroy(&m.lock);
     }
     for (int i = 0; i < job->nfiles; i++) {

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "ckpt/adapter.h"
+#include "average/average.h"
 #include "file/zst.h"
 #include "format/hf/hf_names.h"
 #include "writer.h"
@@ -142,6 +143,12 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
                             job->commit.final);
     FSDP_TRY(ckpt_target_resolve(&job->commit.final, job->store, err));
     FSDP_TRY(refuse_adapters(job, err));
+    const struct ckpt *of;
+    for (int i = 1; job->args->average; i++) {
+        if (!(of = ckpt_average_member(job->args->average, i)))
+            break;
+        FSDP_TRY(ckpt_target_refuse_input(of, job->commit.final, job->store, err));
+    }
     return ckpt_target_refuse_input(job->ckpt, job->commit.final, job->store, err);
 }
 
@@ -170,6 +177,8 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
     if (args->adapters)
         FSDP_TRY(ckpt_adapters_hash(&hash, args->adapters, err));
+    if (args->average)
+        hash = ckpt_average_hash(args->average, hash);
     hash = fsdp_hash(hash, numbers, sizeof numbers);
     for (int i = 0; i < job->ntensors; i++) {
         const struct ckpt_job_tensor *t = &job->tensors[job->order[i]];

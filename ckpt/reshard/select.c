@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "average/average.h"
 #include "util/convert.h"
 #include "writer.h"
 #include "layout/tensor_name.h"
@@ -65,8 +66,9 @@ static int source_of(const struct ckpt_job *job, int index)
     return average < 0 ? index : average;
 }
 
-static bool wanted(const struct ckpt_job *job, const struct ckpt_tensor *t)
+static bool wanted(const void *ctx, const struct ckpt_tensor *t)
 {
+    const struct ckpt_job *job = ctx;
     const struct ckpt_reshard_args *args = job->args;
     if (t->kind != FSDP_SLICE_MODEL && !args->all)
         return false;
@@ -334,6 +336,16 @@ static int check_averages(const struct ckpt_job *job, struct fsdp_err *err)
                                     job->ckpt->path);
 }
 
+/* The other checkpoints of an average have what is taken, and nothing more of what is wanted. */
+static int take_average(struct ckpt_job *job, struct fsdp_err *err)
+{
+    if (!job->args->average)
+        return FSDP_OK;
+    for (int i = 0; i < job->nparts; i++)
+        FSDP_TRY(ckpt_average_take(job->args->average, job->parts[i].tensor, err));
+    return ckpt_average_check_rest(job->args->average, wanted, job, err);
+}
+
 int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err)
 {
     for (int i = 0; i < job->ckpt->m.layout.ntensors; i++)
@@ -364,6 +376,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     if (!job->ntensors)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");
+    FSDP_TRY(take_average(job, err));
     FSDP_TRY(list_aliases(job, err));
     /* The others know a weight by its own name alone, and would take another tensor for it. */
     if (job->writer->containers)

@@ -2,6 +2,7 @@
 /* Output of whole tensors: a GGUF file, as llama.cpp reads it. */
 #include <string.h>
 
+#include "average/average.h"
 #include "format/gguf/gguf.h"
 #include "util/crc.h"
 #include "file/sink.h"
@@ -121,9 +122,14 @@ static const char *stored_name(const struct ckpt_job *job, int input)
 static int check_tied(const struct ckpt_job *job, const struct ckpt_gguf *gguf,
                       struct fsdp_err *err)
 {
-    return gguf->tied_head < 0 ? FSDP_OK
-                               : ckpt_check_equal(job->ckpt, stored_name(job, gguf->embedding),
-                                                  stored_name(job, gguf->tied_head), err);
+    const char *one = gguf->tied_head < 0 ? NULL : stored_name(job, gguf->embedding);
+    const char *other = one ? stored_name(job, gguf->tied_head) : NULL;
+    struct ckpt *of = job->ckpt;
+    for (int i = 1; one && of; i++) {
+        FSDP_TRY(ckpt_check_equal(of, one, other, err));
+        of = job->args->average ? ckpt_average_member(job->args->average, i) : NULL;
+    }
+    return FSDP_OK;
 }
 
 static int plan_gguf(struct ckpt_job *job, struct fsdp_err *err)

@@ -130,6 +130,12 @@ int ckpt_slice_read(struct ckpt *ckpt, int tensor, const struct fsdp_slice *slic
 /* Do reads wait for a server, so that more threads than processors are worth it? */
 bool ckpt_is_far(const struct ckpt *ckpt);
 
+/* weighted.c: PATH or PATH=WEIGHT (default: 1), where WEIGHT is a number. *path is freed with
+ * fsdp_free, also after an error. Where a path exists that ends so, it is that; where both do,
+ * FSDP_EINVAL. what: the kind of thing at the path, for errors. */
+int ckpt_weighted_parse(char **path, double *weight, const char *text, const char *what,
+                        struct fsdp_err *err);
+
 /* ---- identity.c: a checkpoint that changes while it is read ---- */
 
 /* A file of the layout was opened. Notes what it is; FSDP_ECORRUPT where it was another one, or had

@@ -4,11 +4,12 @@
 #include <strings.h>
 
 #include "ckpt/adapter.h"
+#include "ckpt/average.h"
 #include "tool.h"
 
 struct settings {
     struct tool tool; /* first */
-    bool dcp;
+    bool dcp, average;
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
     int nadapters;
@@ -59,6 +60,9 @@ static const struct fsdp_cli_option merge_rows[] = {
      .is_file = true,
      .help = "add a LoRA adapter to the weights, times WEIGHT: PEFT's folder, or a checkpoint of a "
              "run with adapters; repeat it for more"},
+    {"average", .offset = AT(average),
+     .help = "write the average of several checkpoints: --average A B C, or A=2 B=1, whose weights "
+             "are divided by their sum"},
     {"dcp", .offset = AT(dcp),
      .help = "write a folder of .distcp files for torch.distributed.checkpoint instead"},
     {"type", .arg = "TYPE", .kind = FSDP_CLI_OWN, .offset = AT(type), .words = types,
@@ -86,7 +90,8 @@ static const struct fsdp_cli_group groups[] = {{"Result", tool_output_rows},
                                                {NULL, NULL}};
 static const struct fsdp_cli_program program = {
     .name = "ckpt-merge",
-    .usage = "[options] CHECKPOINT -o OUTPUT",
+    .usage = "[options] CHECKPOINT -o OUTPUT\n"
+             "--average [options] CHECKPOINT[=WEIGHT]... -o OUTPUT",
     .purpose = "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in "
                ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, else to a Hugging "
                "Face folder.\n"
@@ -98,8 +103,8 @@ static const struct fsdp_cli_program program = {
                 "ckpt-merge --adapter checkpoints Llama-3.1-8B -o llama.gguf --type q4_k_m",
     .exits = tool_exits,
     .least = 1,
-    .most = 1,
-    .operands = "exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT",
+    .most = TOOL_MAX_GLOBS,
+    .operands = "one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT",
 };
 
 static bool is_gguf(const char *name)
@@ -143,6 +148,23 @@ static int check_quantize(const struct settings *set)
     return -1;
 }
 
+static int merge_average(struct tool *tool)
+{
+    struct ckpt_average *average = NULL;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!tool->args.out)
+        return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
+    tool_watch(tool);
+    const int rc =
+        ckpt_average_open(&average, (const char *const *)tool->operands, tool->noperands, &err);
+    tool->args.average = average;
+    const int status = rc ? tool_fail(tool, tool_status(&err), err.text)
+                          : tool_write_opened(tool, ckpt_average_member(average, 0));
+    ckpt_average_close(average);
+    return tool_end(tool, status);
+}
+
 static int merge(struct settings *set)
 {
     struct tool *tool = &set->tool;
@@ -152,7 +174,7 @@ static int merge(struct settings *set)
     if (set->nadapters && ckpt_adapters_open(&adapters, set->adapters, set->nadapters, &err))
         return tool_fail(tool, tool_status(&err), err.text);
     tool->args.adapters = adapters;
-    const int status = tool_write(tool, tool->operands[0]);
+    const int status = set->average ? merge_average(tool) : tool_write(tool, tool->operands[0]);
     ckpt_adapters_close(adapters);
     return status;
 }
@@ -174,6 +196,12 @@ int main(int argc, char **argv)
         status = take_gguf(&set);
     if (status >= 0)
         return status;
+    if (!set.average && tool->noperands > 1)
+        return tool_fail(tool, TOOL_USAGE,
+                         "give exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT (or "
+                         "--average)");
+    if (set.average && tool->args.all)
+        return tool_fail(tool, TOOL_USAGE, "an average is of weights: leave out --all");
     if (tool->args.all && tool->args.ema)
         return tool_fail(tool, TOOL_USAGE, "--ema takes the place of weights; --all keeps them");
     return merge(&set);

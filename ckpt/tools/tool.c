@@ -161,6 +161,7 @@ int tool_parse(struct tool *tool, int argc, char **argv)
     struct fsdp_cli_line line;
     const int status = fsdp_cli_begin(&line, tool->program, tool, argc, argv, stderr);
     tool->operands = line.operands;
+    tool->noperands = line.noperands;
     return status;
 }
 
@@ -286,22 +287,29 @@ int tool_end(struct tool *tool, int status)
     return status;
 }
 
-int tool_write(struct tool *tool, const char *path)
+int tool_write_opened(struct tool *tool, struct ckpt *ckpt)
 {
     struct ckpt_reshard_result result;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    tool->args.progress = tool_progress;
+    tool->args.progress_ctx = tool;
+    const int rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
+    clear_line(tool);
+    return rc ? tool_fail(tool, tool_status(&err), err.text) : print_result(tool, &result);
+}
+
+int tool_write(struct tool *tool, const char *path)
+{
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
 
     if (!tool->args.out)
         return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
     tool_watch(tool);
-    tool->args.progress = tool_progress;
-    tool->args.progress_ctx = tool;
-    int rc = ckpt_open_with(&ckpt, path, tool->config, &err);
-    if (rc == FSDP_OK)
-        rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
-    clear_line(tool);
-    int status = rc ? tool_fail(tool, tool_status(&err), err.text) : print_result(tool, &result);
+    const int rc = ckpt_open_with(&ckpt, path, tool->config, &err);
+    const int status =
+        rc ? tool_fail(tool, tool_status(&err), err.text) : tool_write_opened(tool, ckpt);
     ckpt_close(ckpt);
     return tool_end(tool, status);
 }

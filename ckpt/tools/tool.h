@@ -19,6 +19,7 @@ struct tool {
     const struct fsdp_cli_program *program;
     const char *name; /* the program's */
     char **operands;
+    int noperands;
     bool quiet, json;
     struct ckpt_reshard_args args; /* of the tools that write */
     const char *config;            /* the model's configuration; NULL: next to the checkpoint */
@@ -98,6 +99,8 @@ int tool_status(const struct fsdp_err *err);
 /* Opens the checkpoint, runs ckpt_reshard with tool->args under signals and progress, prints what
  * came of it. Returns the exit status, or dies of the signal that stopped it. */
 int tool_write(struct tool *tool, const char *path);
+/* The same with an opened checkpoint, which the caller closes. */
+int tool_write_opened(struct tool *tool, struct ckpt *ckpt);
 
 /* For a long operation: SIGINT, SIGTERM and SIGHUP end it within a second, a second one at once;
  * progress (a ckpt_progress_f; ctx: the tool) is shown. */

@@ -47,6 +47,7 @@ launcher/run           boot.h fsdp/base.h launcher/boot launcher/channel launche
 launcher/sbatch        fsdp/base.h
 ckpt.h                 fsdp/base.h
 ckpt/adapter           ckpt.h ckpt/file ckpt/source ckpt/util
+ckpt/average           ckpt.h ckpt/layout ckpt/source ckpt/util
 ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
@@ -65,7 +66,7 @@ ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/f
 ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
-ckpt/reshard           ckpt.h ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/reshard           ckpt.h ckpt/average ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/source            ckpt/file ckpt/layout ckpt/store ckpt/util
 ckpt/store             ckpt.h

@@ -93,6 +93,8 @@ void ckpt_adapters_close(struct ckpt_adapters *adapters);
  * weight, FSDP_EINVAL a tensor that holds what is no finite number. The model, whose weights
  * magnitudes need, is borrowed until close. Local, blocks. */
 int ckpt_adapters_check(struct ckpt_adapters *adapters, struct ckpt *model, struct fsdp_err *err);
+/* Does one of them multiply the sums (DoRA), so that it needs whole weights of the model? Local. */
+bool ckpt_adapters_scale(const struct ckpt_adapters *adapters);
 /* Do they change the model's tensor of this name? NULL for adapters: no. Local. */
 bool ckpt_adapters_change(const struct ckpt_adapters *adapters, const char *weight);
 /* After ckpt_adapters_check. values: a box of a tensor of the model, in its dtype, row-major: some

@@ -440,6 +440,7 @@ enum ckpt_output {
 };
 
 struct ckpt_adapters; /* ckpt/adapter.h */
+struct ckpt_average;  /* ckpt/average.h */
 
 struct ckpt_reshard_args {
     uint32_t version;
@@ -466,6 +467,8 @@ struct ckpt_reshard_args {
     bool overwrite;
     bool dry_run;                   /* plans and checks; writes nothing */
     struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
+    /* Of several checkpoints, of which the opened one is the first; not with all. NULL: of one. */
+    struct ckpt_average *average;
     ckpt_progress_f *progress;
     void *progress_ctx;
 };

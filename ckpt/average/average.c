@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checkpoints of an average: opening, and do they hold the same tensors? */
+#include <stdlib.h>
+#include <string.h>
+
+#include "members.h"
+#include "layout/layout.h"
+#include "source/format_ops.h"
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Values are added in an order that follows from the checkpoints, not from the command line: the
+ * same ones give the same bits. */
+static int compare_members(const void *one, const void *other)
+{
+    const struct ckpt_member *a = one, *b = other;
+    if (a->weight != b->weight)
+        return a->weight < b->weight ? -1 : 1;
+    return a->hash < b->hash ? -1 : a->hash > b->hash;
+}
+
+/* Weights that are all equal are 1: sums of products with 1 are exact where sums are. */
+static int weigh(struct ckpt_average *a, struct fsdp_err *err)
+{
+    bool equal = true;
+    for (int i = 1; i < a->count; i++)
+        equal &= a->members[i].weight == a->members[0].weight;
+    for (int i = 0; i < a->count; i++) {
+        if (equal && a->members[0].weight > 0)
+            a->total += 1;
+        else
+            a->total += a->members[i].weight;
+    }
+    if (a->total <= 0)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "the weights of an average must have a sum above 0, and have %g",
+                            a->total);
+    for (int i = 0; equal && i < a->count; i++)
+        a->members[i].weight = 1;
+    return FSDP_OK;
+}
+
+static int open_member(struct ckpt_average *a, int i, const char *text, struct fsdp_err *err)
+{
+    struct ckpt_member *m = &a->members[i];
+    m->hash = FSDP_HASH_SEED;
+    FSDP_TRY(ckpt_weighted_parse(&m->path, &m->weight, text, "checkpoint", err));
+    FSDP_TRY(ckpt_open(&m->ckpt, m->path, err));
+    a->given[i] = m->ckpt;
+    FSDP_TRY(ckpt_unpack(m->ckpt, err));
+    return ckpt_source_hash(&m->hash, m->ckpt, err);
+}
+
+static int make_index(struct ckpt_member *m, int ntensors, struct fsdp_err *err)
+{
+    if (!(m->index = fsdp_alloc((size_t)ntensors, sizeof *m->index, "tensors", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < ntensors; i++)
+        m->index[i] = -1;
+    return FSDP_OK;
+}
+
+int ckpt_average_open(struct ckpt_average **out, const char *const *paths, int npaths,
+                      struct fsdp_err *err)
+{
+    struct ckpt_average *a = fsdp_alloc(1, sizeof *a, "average", err);
+    int rc = FSDP_ENOMEM;
+
+    if (a) {
+        a->members = fsdp_alloc((size_t)npaths, sizeof *a->members, "checkpoints", err);
+        a->given = fsdp_alloc((size_t)npaths, sizeof *a->given, "checkpoints", err);
+        rc = a->members && a->given ? FSDP_OK : FSDP_ENOMEM;
+    }
+    for (int i = 0; rc == FSDP_OK && i < npaths; i++) {
+        a->count++;
+        rc = open_member(a, i, paths[i], err);
+        if (rc == FSDP_OK)
+            rc = make_index(&a->members[i], a->given[0]->m.layout.ntensors, err);
+    }
+    if (rc == FSDP_OK)
+        rc = weigh(a, err);
+    if (rc) {
+        ckpt_average_close(a);
+        return rc;
+    }
+    qsort(a->members, (size_t)a->count, sizeof *a->members, compare_members);
+    *out = a;
+    return FSDP_OK;
+}
+
+void ckpt_average_close(struct ckpt_average *a)
+{
+    for (int i = 0; a && i < a->count; i++) {
+        ckpt_close(a->members[i].ckpt);
+        fsdp_free(a->members[i].path);
+        fsdp_free(a->members[i].index);
+    }
+    if (a) {
+        fsdp_free(a->members);
+        fsdp_free(a->given);
+    }
+    fsdp_free(a);
+}
+
+struct ckpt *ckpt_average_member(const struct ckpt_average *a, int i)
+{
+    return i < a->count ? a->given[i] : NULL;
+}
+
+uint64_t ckpt_average_hash(const struct ckpt_average *a, uint64_t hash)
+{
+    for (int i = 0; i < a->count; i++) {
+        hash = fsdp_hash(hash, &a->members[i].weight, sizeof a->members[i].weight);
+        hash = fsdp_hash(hash, &a->members[i].hash, sizeof a->members[i].hash);
+    }
+    return hash;
+}
+
+/* ---- the same tensors? ----------------------------------------------------------------------- */
+
+/* A tensor of one checkpoint in another, which may have containers around the names. */
+static int find_in(const struct ckpt *ckpt, const struct ckpt_tensor *t)
+{
+    const int at = ckpt_tensor_index(ckpt, t->tensor.name);
+    return at < 0 && t->kind == FSDP_SLICE_MODEL ? ckpt_tensor_index(ckpt, ckpt_own_name(t)) : at;
+}
+
+static int check_same(const struct ckpt_average *a, const struct ckpt_member *m,
+                      const struct ckpt_tensor *mine, const struct ckpt_tensor *theirs,
+                      struct fsdp_err *err)
+{
+    const struct fsdp_tensor *t = &mine->tensor, *u = &theirs->tensor;
+    const struct fsdp_box one = ckpt_box_whole(t), other = ckpt_box_whole(u);
+    char ours[256], shape[256];
+
+    if (t->ndim != u->ndim || memcmp(t->shape, u->shape, (size_t)t->ndim * sizeof *t->shape)) {
+        ckpt_box_text(ours, sizeof ours, &one, t->ndim);
+        ckpt_box_text(shape, sizeof shape, &other, u->ndim);
+        return fsdp_err_set(err, FSDP_EMISMATCH, "tensor '%s': '%s' holds it as %s, '%s' as %s",
+                            t->name, a->given[0]->path, ours, m->path, shape);
+    }
+    if (t->dtype == u->dtype || (fsdp_dtype_is_float(t->dtype) && fsdp_dtype_is_float(u->dtype)))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EMISMATCH, "tensor '%s': '%s' holds it as %s, '%s' as %s",
+                        t->name, a->given[0]->path, fsdp_dtype_name(t->dtype), m->path,
+                        fsdp_dtype_name(u->dtype));
+}
+
+int ckpt_average_take(struct ckpt_average *a, int stored, struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = &a->given[0]->m.layout.tensors[stored];
+    for (int i = 0; i < a->count; i++) {
+        struct ckpt_member *m = &a->members[i];
+        const int at = m->ckpt == a->given[0] ? stored : find_in(m->ckpt, t);
+        const char *why = at < 0 ? ckpt_unread_why(m->ckpt, t->tensor.name) : NULL;
+        if (why)
+            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", why);
+        if (at < 0)
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "tensor '%s' is in '%s', and not in '%s'; an average is of "
+                                "checkpoints with the same tensors (--exclude leaves one out)",
+                                t->tensor.name, a->given[0]->path, m->path);
+        FSDP_TRY(check_same(a, m, t, &m->ckpt->m.layout.tensors[at], err));
+        m->index[stored] = at;
+    }
+    return FSDP_OK;
+}
+
+int ckpt_average_check_rest(const struct ckpt_average *a, ckpt_average_wanted_f *wanted,
+                            const void *ctx, struct fsdp_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const struct ckpt_member *m = &a->members[i];
+        for (int k = 0; m->ckpt != a->given[0] && k < m->ckpt->m.layout.ntensors; k++) {
+            const struct ckpt_tensor *t = &m->ckpt->m.layout.tensors[k];
+            if (wanted(ctx, t) && find_in(a->given[0], t) < 0)
+                return fsdp_err_set(err, FSDP_EMISMATCH,
+                                    "tensor '%s' is in '%s', and not in '%s'; an average is of "
+                                    "checkpoints with the same tensors (--exclude leaves one out)",
+                                    t->tensor.name, m->path, a->given[0]->path);
+        }
+    }
+    return FSDP_OK;
+}
+
+int ckpt_average_finish(struct ckpt_average *a, struct fsdp_err *err)
+{
+    for (int i = 1; i < a->count; i++) {
+        struct ckpt *ckpt = a->given[i];
+        if (ckpt->format->check_rest)
+            FSDP_TRY(ckpt->format->check_rest(ckpt, err));
+        FSDP_TRY(ckpt_unchanged(ckpt, err));
+    }
+    return FSDP_OK;
+}
