@@ -5,11 +5,12 @@
 
 #include "ckpt/adapter.h"
 #include "ckpt/average.h"
-#include "tool.h"
+#include "watch.h"
 
 struct settings {
     struct tool tool; /* first */
-    bool dcp, average;
+    bool dcp, average, watches;
+    struct watch_args watch;
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
     int nadapters;
@@ -82,8 +83,23 @@ static const struct fsdp_cli_option merge_rows[] = {
      .help = "write the moving averages of the weights (optim.ema_decay); frozen weights stay as "
              "they are"},
     {.help = NULL}};
+static const struct fsdp_cli_option watch_rows[] = {
+    {"watch", .offset = AT(watches),
+     .help = "publish each checkpoint of a running job below the folder OUTPUT, until the job has "
+             "ended; --type makes GGUF files"},
+    {"then", .arg = "COMMAND", .kind = FSDP_CLI_TEXT, .offset = AT(watch.then),
+     .help = "after each, a command for the shell; CKPT_STEP, CKPT_SOURCE and CKPT_OUTPUT are in "
+             "its environment"},
+    {"poll", .arg = "SECONDS", .kind = FSDP_CLI_ABOVE, .offset = AT(watch.poll_s), .least = 0,
+     .most = 86400, .help = "between two looks (default: 10)"},
+    {"end-after", .arg = "SECONDS", .kind = FSDP_CLI_NUMBER, .offset = AT(watch.end_s), .least = 0,
+     .most = 1e9,
+     .help = "end when there was no job for so long (default: 60); a job that is done ends it at "
+             "once"},
+    {.help = NULL}};
 static const struct fsdp_cli_group groups[] = {{"Result", tool_output_rows},
                                                {"Contents and form", merge_rows},
+                                               {"While a job runs", watch_rows},
                                                TOOL_SELECTION,
                                                TOOL_RESOURCES,
                                                TOOL_REPORT,
@@ -91,7 +107,8 @@ static const struct fsdp_cli_group groups[] = {{"Result", tool_output_rows},
 static const struct fsdp_cli_program program = {
     .name = "ckpt-merge",
     .usage = "[options] CHECKPOINT -o OUTPUT\n"
-             "--average [options] CHECKPOINT[=WEIGHT]... -o OUTPUT",
+             "--average [options] CHECKPOINT[=WEIGHT]... -o OUTPUT\n"
+             "--watch [options] CHECKPOINTS -o OUTPUT",
     .purpose = "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in "
                ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, else to a Hugging "
                "Face folder.\n"
@@ -118,7 +135,7 @@ static bool is_gguf(const char *name)
 static int take_gguf(struct settings *set)
 {
     struct tool *tool = &set->tool;
-    if (!is_gguf(tool->args.out))
+    if (!is_gguf(tool->args.out) && !(set->watches && set->type))
         return set->type ? tool_fail(tool, TOOL_USAGE,
                                      "--type is of a GGUF file: name an output that ends in .gguf")
                          : -1;
@@ -148,6 +165,28 @@ static int check_quantize(const struct settings *set)
     return -1;
 }
 
+static int merge_watched(struct settings *set)
+{
+    struct tool *tool = &set->tool;
+    const char *dot = tool->args.out ? strrchr(tool->args.out, '.') : NULL;
+
+    if (!tool->args.out)
+        return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
+    if (dot && (is_gguf(dot) || !strcasecmp(dot, ".safetensors")))
+        return tool_fail(tool, TOOL_USAGE,
+                         "--watch publishes each checkpoint below a folder: -o FOLDER (--type "
+                         "makes GGUF files)");
+    if (set->average || set->nadapters || tool->args.overwrite || tool->args.dry_run)
+        return tool_fail(tool, TOOL_USAGE,
+                         "--watch publishes what a job saves: leave out --average, --adapter, "
+                         "--overwrite and --dry-run");
+    set->watch.tool = tool;
+    set->watch.root = tool->operands[0];
+    set->watch.out = tool->args.out;
+    set->watch.suffix = set->type ? ".gguf" : "";
+    return watch(&set->watch);
+}
+
 static int merge_average(struct tool *tool)
 {
     struct ckpt_average *average = NULL;
@@ -171,6 +210,8 @@ static int merge(struct settings *set)
     struct ckpt_adapters *adapters = NULL;
     struct fsdp_err err = FSDP_ERR_INIT;
 
+    if (set->watches)
+        return merge_watched(set);
     if (set->nadapters && ckpt_adapters_open(&adapters, set->adapters, set->nadapters, &err))
         return tool_fail(tool, tool_status(&err), err.text);
     tool->args.adapters = adapters;
@@ -181,7 +222,7 @@ static int merge(struct settings *set)
 
 int main(int argc, char **argv)
 {
-    struct settings set = {.dcp = false};
+    struct settings set = {.watch = {.poll_s = 10, .end_s = 60}};
     struct tool *tool = &set.tool;
 
     tool_begin(tool, &program);
@@ -196,6 +237,8 @@ int main(int argc, char **argv)
         status = take_gguf(&set);
     if (status >= 0)
         return status;
+    if (set.watch.then && !set.watches)
+        return tool_fail(tool, TOOL_USAGE, "--then is of --watch");
     if (!set.average && tool->noperands > 1)
         return tool_fail(tool, TOOL_USAGE,
                          "give exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT (or "

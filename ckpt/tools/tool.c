@@ -241,7 +241,7 @@ static void print_plan(const struct tool *tool, const struct ckpt_reshard_result
     printf("  planned in %.3f s\n", r->seconds);
 }
 
-static int print_result(const struct tool *tool, const struct ckpt_reshard_result *r)
+int tool_print_result(const struct tool *tool, const struct ckpt_reshard_result *r)
 {
     if (tool->json)
         return print_json(tool, r);
@@ -276,6 +276,11 @@ void tool_watch(struct tool *tool)
     tool->said = fsdp_time_now();
 }
 
+bool tool_is_stopped(void)
+{
+    return stop != 0;
+}
+
 int tool_end(struct tool *tool, int status)
 {
     clear_line(tool);
@@ -296,7 +301,7 @@ int tool_write_opened(struct tool *tool, struct ckpt *ckpt)
     tool->args.progress_ctx = tool;
     const int rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
     clear_line(tool);
-    return rc ? tool_fail(tool, tool_status(&err), err.text) : print_result(tool, &result);
+    return rc ? tool_fail(tool, tool_status(&err), err.text) : tool_print_result(tool, &result);
 }
 
 int tool_write(struct tool *tool, const char *path)

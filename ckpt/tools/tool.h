@@ -101,11 +101,15 @@ int tool_status(const struct fsdp_err *err);
 int tool_write(struct tool *tool, const char *path);
 /* The same with an opened checkpoint, which the caller closes. */
 int tool_write_opened(struct tool *tool, struct ckpt *ckpt);
+/* Prints what came of it. */
+int tool_print_result(const struct tool *tool, const struct ckpt_reshard_result *result);
 
 /* For a long operation: SIGINT, SIGTERM and SIGHUP end it within a second, a second one at once;
  * progress (a ckpt_progress_f; ctx: the tool) is shown. */
 void tool_watch(struct tool *tool);
 int tool_progress(void *ctx, uint64_t done, uint64_t total);
+/* Has a signal asked it to end? */
+bool tool_is_stopped(void);
 /* After it: the exit status, or dies of the signal that stopped it. */
 int tool_end(struct tool *tool, int status);
 

@@ -31,6 +31,40 @@ int64_t ckpt_step_of_name(const char *name)
     return (int64_t)strtoll(name, NULL, 10);
 }
 
+static int compare_steps(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int ckpt_steps(int64_t **out, int *nsteps, const char *root, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *ops;
+    struct ckpt_names names;
+
+    *nsteps = 0;
+    FSDP_TRY(ckpt_store_of(&ops, root, err));
+    FSDP_TRY(ckpt_store_names(&names, ops, root, err));
+    if (!(*out = fsdp_alloc((size_t)names.nnames, sizeof **out, "steps", err))) {
+        ckpt_names_free(&names);
+        return FSDP_ENOMEM;
+    }
+    for (int i = 0; i < names.nnames; i++)
+        if (ckpt_step_of_name(names.names[i]) >= 0)
+            (*out)[(*nsteps)++] = ckpt_step_of_name(names.names[i]);
+    qsort(*out, (size_t)*nsteps, sizeof **out, compare_steps);
+    ckpt_names_free(&names);
+    return FSDP_OK;
+}
+
+int ckpt_step_path(char **out, bool *finished, const char *root, int64_t step, struct fsdp_err *err)
+{
+    const struct ckpt_store_ops *ops;
+    FSDP_TRY(ckpt_store_of(&ops, root, err));
+    *out = fsdp_sprintf(err, "%s/step-%08lld", root, (long long)step);
+    return *out ? ckpt_is_published(finished, ops, *out, err) : FSDP_ENOMEM;
+}
+
 int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err)
 {
     const struct ckpt_store_ops *ops;

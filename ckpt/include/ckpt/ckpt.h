@@ -407,6 +407,14 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
  * rank and broadcast. */
 int ckpt_latest(char *out, size_t out_nbytes, const char *root, struct fsdp_err *err);
 
+/* The steps of which root has a folder, in ascending order; *out is freed with fsdp_free.
+ * FSDP_ENOTFOUND: there is no root. Local, blocks. */
+int ckpt_steps(int64_t **out, int *nsteps, const char *root, struct fsdp_err *err);
+/* The path or address of a step's checkpoint, freed with fsdp_free, also after an error; and is it
+ * finished? Local, blocks. */
+int ckpt_step_path(char **out, bool *finished, const char *root, int64_t step,
+                   struct fsdp_err *err);
+
 /* ---- whole-checkpoint operations: what the tools call ---------------------------------------- */
 
 /* Called often, from one thread at a time. A nonzero return ends the operation with FSDP_ECANCELED.
