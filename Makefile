@@ -391,7 +391,7 @@ fuzz-%:
 
 # Nothing stops above when a required package is missing, because `make check` and `make demo` are about
 # to install it: the first compilation says what is missing. The checkpoint tools alone need less.
-NEEDS := $(if $(filter-out tools $(TOOLS),$(or $(MAKECMDGOALS),all)),build,tools)
+NEEDS := $(if $(filter-out tools wheel-files $(TOOLS),$(or $(MAKECMDGOALS),all)),build,tools)
 READY := $(OBJ)/.ready-$(NEEDS)
 $(READY):
 	@$(DEPS) --missing $(NEEDS)
@@ -576,6 +576,7 @@ $(NCCL_SIM): $(NCCL_SIM_OBJ) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) -lm -ldl -lrt
 
 include packaging/install.mk
+include packaging/wheel.mk
 
 # ---- housekeeping -------------------------------------------------------------------------------
 
@@ -587,9 +588,9 @@ format:
 lint:
 	@scripts/lint.sh $(C_FILES)
 
-## clean            remove everything built, the demo's results too (build/venv*, build/roots stay)
+## clean            remove everything built, the demo's results too (build/venv*, build/roots, build/wheel-deps stay)
 clean:
-	rm -rf $(filter-out build/venv% build/roots,$(wildcard build/* build/.steps))
+	rm -rf $(filter-out build/venv% build/roots build/wheel-deps,$(wildcard build/* build/.steps))
 
 ## list             show this list
 list:

@@ -93,6 +93,13 @@ packages | cmd lintian                   | lintian         | -                 |
 packages | cmd rpmbuild                  | rpm             | rpm-build         | builds .rpm files
 packages | cmd rpmlint                   | rpmlint         | rpmlint           | looks over them
 packages | cmd buildah                   | buildah         | buildah           | builds the image
+wheel    | cmd cmake                     | cmake           | cmake             | builds libraries of a wheel
+wheel    | cmd nasm                      | nasm            | nasm              | ISA-L's checksums for it
+wheel    | cmd perl                      | perl            | perl              | configures OpenSSL for it
+wheel    | cmd dpkg-source               | dpkg-dev        | -                 | unpacks their sources
+wheel    | cmd python3                   | python3         | python3           | runs the compiler, and what it packs
+wheel    | py ensurepip                  | python3-venv    | python3           | a place of its own for it
+wheel    | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching the compiler from PyPI
 site     | cmd cmark-gfm                 | cmark-gfm       | cmark-gfm         | pages of the site from Markdown
 site     | cmd mandoc                    | mandoc          | mandoc            | pages of the site from manual pages
 site     | cmd chromium                  | chromium        | chromium          | the site is looked at in a browser
@@ -117,7 +124,7 @@ unwanted() { # kind, what, level
     esac
 }
 
-has_header() { echo "#include <$1>" | ${CC:-cc} -E -; }
+has_header() { echo "#include <$1>" | ${CC:-cc} -E -x c -; }
 present() { # kind, what
     case $1$2 in
     cmdcc) ${CC:-cc} --version ;;
@@ -166,7 +173,7 @@ show_list() {
 END
     show_level check 'make check'
     show_level demo 'make demo'
-    for level in slurm s3 nfs interop gguf watch site aarch64 packages; do
+    for level in slurm s3 nfs interop gguf watch site aarch64 packages wheel; do
         show_level $level "make check-$level"
     done
     show_level bench 'make bench'

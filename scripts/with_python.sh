@@ -9,6 +9,8 @@
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
+#   scripts/with_python.sh wheel COMMAND...   WHEEL_PYTHON: a compiler for old C libraries (ziglang), wheel,
+#                                             auditwheel
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
 # first use from PyPI (for PyTorch a download of a few GB).
@@ -41,8 +43,14 @@ eb)
     packages=(easybuild-framework)
     versions='from easybuild.tools.version import VERSION; print("EasyBuild", VERSION)'
     ;;
+wheel)
+    variable=WHEEL_PYTHON venv=$top/build/venv-wheel what='what builds wheels'
+    imports='ziglang, wheel, auditwheel'
+    packages=(ziglang wheel auditwheel)
+    versions='from importlib.metadata import version as v; print("ziglang", v("ziglang") + ", wheel", v("wheel") + ", auditwheel", v("auditwheel"))'
+    ;;
 *)
-    sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,16s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
