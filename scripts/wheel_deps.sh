@@ -119,9 +119,10 @@ END
         cp expat.h expat_external.h "$prefix/include/" && pc expat 2.5.0 -lexpat
 }
 build_openssl() {
-    CC="$zig/cc" AR="$zig/ar" RANLIB="$zig/ranlib" ./Configure linux-x86_64 no-shared no-tests no-engine no-dso no-legacy \
+    export PATH=$zig:$PATH # the library shows how its compiler was called
+    CC=cc AR=ar RANLIB=ranlib ./Configure linux-x86_64 no-shared no-tests no-engine no-dso no-legacy \
         no-async no-comp no-dtls no-ssl3 no-weak-ssl-ciphers no-idea no-seed no-camellia no-aria no-sm2 no-sm3 no-sm4 \
-        no-gost no-srp no-rc2 no-rc4 no-rc5 no-mdc2 no-whirlpool no-ui-console --prefix="$prefix" --openssldir=/etc/ssl -fPIC &&
+        no-gost no-srp no-rc2 no-rc4 no-rc5 no-mdc2 no-whirlpool no-ui-console --prefix=/usr --libdir=lib --openssldir=/etc/ssl -fPIC &&
         make -j "$jobs" build_generated && make -j "$jobs" libssl.a libcrypto.a &&
         cp libssl.a libcrypto.a "$prefix/lib/" && cp -r include/openssl "$prefix/include/" &&
         pc libcrypto 3.0 '-lcrypto -ldl -lpthread' && pc libssl 3.0 '-lssl -lcrypto -ldl -lpthread'
@@ -148,7 +149,7 @@ rm -rf "$work" "$deps"
 mkdir -p "$work" "$prefix/lib" "$prefix/include" "$zig" "$prefix/licenses" && cd "$work" || exit 1
 for tool in cc ar ranlib; do
     target=
-    [ $tool != cc ] || target='-target x86_64-linux-gnu.2.28'
+    [ $tool != cc ] || target="-target x86_64-linux-gnu.2.28 '-ffile-prefix-map=$top/='"
     cat >"$zig/$tool" <<END
 #!/bin/sh
 [ "\$1" != -dumpmachine ] || { echo x86_64-linux-gnu; exit; }
