@@ -115,7 +115,7 @@ def new(kind: str, name: str, dtype: str, shape: Sequence[int]) -> Memory:
     if kind == "numpy":
         import numpy
 
-        return given(numpy.empty(tuple(shape), numpy_dtype(dtype, name)), name, dtype)
+        return given(numpy.empty(tuple(shape), numpy_dtype(dtype, name)), name, dtype)._replace(dtype=dtype)
     if kind == "torch":
         import torch
 
@@ -137,7 +137,7 @@ def given(value: Any, name: str, dtype: str) -> Memory:
                                 "numpy.ndarray", "FSDP_EINVAL", "into")
         if not value.dtype.isnative:
             raise ArgumentError(f"tensor '{name}': {value.dtype} has another byte order", "FSDP_EINVAL", "into")
-        return Memory(value, value.__array_interface__["data"][0], value.nbytes, canonical(value.dtype), value.shape)
+        return Memory(value, value.ctypes.data, value.nbytes, canonical(value.dtype), value.shape)
     try:
         view = memoryview(value)
         if not view.nbytes:

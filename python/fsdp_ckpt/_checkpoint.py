@@ -105,9 +105,10 @@ class Checkpoint:
             self._users -= 1
             self._close_if_unused()
 
-    def _close_if_unused(self) -> None:
+    # While Python ends, modules are gone before objects are.
+    def _close_if_unused(self, close_handle: Any = c.lib.ckpt_close) -> None:
         if self._closed and not self._users and self._handle is not None:
-            c.lib.ckpt_close(self._handle)
+            close_handle(self._handle)
             self._handle = None
 
     def _use(self) -> "_Use":
