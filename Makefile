@@ -223,7 +223,8 @@ check-interop-run: all tests
 
 ## check-families   every model family, and adapters on all of them, compared with transformers and PEFT
 check-families:
-	@ADAPTERS=all DCP_FAMILIES=all $(MAKE) check-interop T='tests/interop/families.sh tests/interop/adapters.sh'
+	@ADAPTERS=all MIXTURES=all DCP_FAMILIES=all $(MAKE) check-interop \
+		T='tests/interop/families.sh tests/interop/adapters.sh tests/interop/adapters_experts.sh'
 
 ## check-gguf       GGUF files loaded by llama.cpp, which is built once from PyPI's source package of
 ##                  llama-cpp-python into build/llama.cpp (LLAMA_CPP names a folder that has it)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/adapter.h"
+#include "merge.h"
 #include "util/text.h"
 
 enum { MAX_CONFIG_NBYTES = 1 << 20, PATH_NBYTES = 4096 };

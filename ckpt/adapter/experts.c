@@ -67,6 +67,8 @@ bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *mo
 {
     if (ends_with(module, nbytes, NESTED))
         nbytes -= strlen(NESTED);
+    if (!ends_with(module, nbytes, ".experts")) /* a name may be gate_up_proj alone */
+        return false;
     return is_named(spec, module, nbytes, false) || is_named(spec, module, nbytes, true);
 }
 

@@ -41,6 +41,8 @@ struct ckpt_low {
 };
 /* Has the weight either of them? */
 bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight);
+/* May target_parameters have this name: is it one of experts? Pure. */
+bool ckpt_adapter_is_parameter(const char *name);
 /* The name that files of way i of ckpt_expert_nstored give to a weight of the module with adapters
  * of experts, as its tensor names it; apart: each expert has one. False: none. Pure. */
 int ckpt_expert_nstored(void);

@@ -339,7 +339,7 @@ static int check_lora(const struct config *c, struct fsdp_err *err)
         return config_refuse(c, "fsdp.frozen", err,
                              "a run with adapters freezes the model itself, but for "
                              "lora.modules_to_save; leave this empty");
-    if (!on && c->lora.base == CONFIG_BASE_NF4)
+    if (!on && c->lora.base != CONFIG_BASE_AUTO)
         return config_refuse(
             c, "lora.base", err,
             "nf4 is for a model that is frozen; set lora.r to train adapters on it");

@@ -43,9 +43,9 @@ const struct fsdp_tunable config_table[] = {
     ROW(lora, rslora, BOOL, "false", NULL, "Multiply by alpha / sqrt(r) instead of alpha / r"),
     ROW(lora, dora, BOOL, "false", NULL,
         "DoRA: train the lengths of the rows of adapted weights, too, which is slower"),
-    ROW(lora, base, CHOICE, "auto", "auto|nf4",
+    ROW(lora, base, CHOICE, "auto", "auto|nf4|nf4-experts",
         "How the frozen model is held. nf4: the linear maps of its layers in 4 bits, as NF4 with double "
-        "quantization (QLoRA); auto: in fsdp.param_dtype"),
+        "quantization (QLoRA); nf4-experts: the weights of experts, too; auto: in fsdp.param_dtype"),
     ROW(lora, path, STRING, "", NULL,
         "Folder of a PEFT adapter to begin from, which says r, alpha, targets, target_parameters, "
         "modules_to_save, rslora and dora; empty: new adapters"),

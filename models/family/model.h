@@ -104,6 +104,7 @@ struct model_lora {
      * as mlp.experts.gate_up_proj: each expert has an A and a B of its own. */
     const char *const *parameters;
     int nparameters;
+    bool packs_experts; /* the experts' matrices count as linear maps (FSDP_PARAM_LINEAR) */
     /* Targets and parameters that must name the same maps, where they are given besides. */
     const char *const *given, *const *given_parameters;
     int ngiven, ngiven_parameters;

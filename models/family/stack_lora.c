@@ -139,20 +139,21 @@ static int check_head(const struct model *m, struct fsdp_err *err)
                           "targets");
 }
 
-static int refuse_given(bool theirs, const char *module, struct fsdp_err *err)
+/* key: targets or target_parameters */
+static int refuse_given(bool theirs, const char *name, const char *key, struct fsdp_err *err)
 {
     fsdp_err_set(err, FSDP_EINVAL,
-                 "%s %s, and the adapter of lora.path %s; leave out lora.targets, or say what the "
+                 "%s %s, and the adapter of lora.path %s; leave out lora.%s, or say what the "
                  "adapter has",
-                 theirs ? "has not" : "has", module, theirs ? "has" : "has not");
-    return fsdp_err_blame(err, FSDP_EINVAL, "targets");
+                 theirs ? "has not" : "has", name, theirs ? "has" : "has not", key);
+    return fsdp_err_blame(err, FSDP_EINVAL, key);
 }
 
 /* Do the targets that are given besides name the same maps? */
 static int check_given(const struct model *m, struct fsdp_err *err)
 {
     if (m->lora.ngiven && adapts_head(m, m->lora.given, m->lora.ngiven) != m->head_lora)
-        return refuse_given(m->head_lora, m->family->names->head, err);
+        return refuse_given(m->head_lora, m->family->names->head, "targets", err);
     for (int w = 0; w < m->nbase && m->lora.ngiven; w++) {
         const bool given = is_any_target(m, m->lora.given, m->lora.ngiven, w);
         if (!m->weight[w].cols || given == is_adapted(m, w))
@@ -160,7 +161,7 @@ static int check_given(const struct model *m, struct fsdp_err *err)
         const char *name = m->weight[w].name + 1;
         char module[STACK_NAME_NBYTES];
         snprintf(module, sizeof module, "%.*s", (int)module_nbytes(name), name);
-        return refuse_given(!given, module, err);
+        return refuse_given(!given, module, "targets", err);
     }
     return FSDP_OK;
 }
@@ -229,8 +230,7 @@ static int check_given_parameters(const struct model *m, struct fsdp_err *err)
         const bool given =
             names_parameter(m, m->lora.given_parameters, m->lora.ngiven_parameters, slots[i]);
         if (given != adapts_parameter(m, slots[i]))
-            return fsdp_err_blame(err, refuse_given(!given, parameter_of(m, slots[i]), err),
-                                  "target_parameters");
+            return refuse_given(!given, parameter_of(m, slots[i]), "target_parameters", err);
     }
     return FSDP_OK;
 }

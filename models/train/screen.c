@@ -30,7 +30,9 @@ static void show_model(struct report *report, const struct train_parts *p,
         report_fact(report, "adapters", "%srank %d, times %g: %s parameters are trained%s",
                     p->adapter.lora.dora ? "DoRA, " : "", p->adapter.lora.r, p->adapter.lora.scale,
                     report_count(count, train_parts_trained(p)),
-                    c->lora.base == CONFIG_BASE_NF4 ? ", on a model in NF4" : "");
+                    c->lora.base == CONFIG_BASE_AUTO  ? ""
+                    : c->lora.base == CONFIG_BASE_NF4 ? ", on a model in NF4"
+                                                      : ", on a model in NF4 with its experts");
     if (begun->resumed[0])
         report_fact(report, "start", "resumes from %s%s", begun->resumed, begun->converted);
     else

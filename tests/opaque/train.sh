@@ -72,6 +72,10 @@ cat >"$TEST_TMP/biased/config.json" <<'END'
 END
 same "two ranks, experts with biases, in bf16" "-n 2" "model.path=$TEST_TMP/biased" model.init=random \
     fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
+"$BIN/ckpt-merge" -q "$TEST_TMP/cpu" -o "$TEST_TMP/experts/" >"$TEST_TMP/merge.out" 2>&1
+same "two ranks, adapters on these experts, accumulated" "-n 2" "model.path=$TEST_TMP/experts" model.init=pretrained \
+    lora.r=3 'lora.target_parameters=[gate_up_proj,down_proj]' train.micro_batch_size=2 fsdp.param_dtype=bfloat16 \
+    fsdp.output_dtype=float32
 # One rank: a writer's wait comes at another moment on each, and with it another order at random.
 same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
     checkpoint.async=true

@@ -52,8 +52,6 @@ const char *ckpt_adapter_target(size_t *nbytes, const char *name);
  * Pure. */
 bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *module,
                             size_t nbytes);
-/* May target_parameters have this name: is it one of experts? Pure. */
-bool ckpt_adapter_is_parameter(const char *name);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

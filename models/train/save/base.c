@@ -128,7 +128,10 @@ char *train_base_path(const struct train_base *base, struct fsdp_err *err)
 /* How it is held while adapters are trained: lora.base. */
 static const char *held(const struct train_base *base)
 {
-    return base->parts->config->lora.base == CONFIG_BASE_NF4 ? "nf4" : "auto";
+    static const char *const names[] = {[CONFIG_BASE_AUTO] = "auto",
+                                        [CONFIG_BASE_NF4] = "nf4",
+                                        [CONFIG_BASE_NF4_EXPERTS] = "nf4-experts"};
+    return names[base->parts->config->lora.base];
 }
 
 /* Kinds of what is trained, by name. */
@@ -220,10 +223,11 @@ static int compare_trained(const struct train_base *base, json_t *saved, const c
     if (!name)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EMISMATCH,
-                        "%s: tensor %s is %s, and is %s in %s; set lora.targets, lora.dora and "
-                        "lora.modules_to_save as they were",
+                        "%s: tensor %s is %s, and is %s in %s; set lora.targets, "
+                        "lora.target_parameters, lora.dora and lora.modules_to_save as they were",
                         json_integer_value(kind) == TRAIN_WHOLE ? "lora.modules_to_save"
                         : strstr(name, MODEL_MAGNITUDE)         ? "lora.dora"
+                        : strstr(name, ".experts.")             ? "lora.target_parameters"
                                                                 : "lora.targets",
                         name, was ? "not trained" : "trained", was ? "trained" : "not", path);
 }

@@ -156,6 +156,7 @@ int train_adapter_open(struct train_adapter *a, const struct config *c, struct f
     const struct ckpt_adapter_spec spec = {.r = a->lora.r, .alpha = a->alpha, .rslora = a->rslora};
     a->lora.scale = ckpt_adapter_scale(&spec);
     a->lora.dropout = c->lora.dropout;
+    a->lora.packs_experts = c->lora.base == CONFIG_BASE_NF4_EXPERTS;
     return FSDP_OK;
 }
 

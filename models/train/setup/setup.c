@@ -98,7 +98,8 @@ static int check_router(const struct train_parts *p, struct fsdp_err *err)
 /* What lora.base asks for, and how the model is stored. */
 static int check_base(const struct train_parts *p, struct fsdp_err *err)
 {
-    const bool packs = p->config->lora.base == CONFIG_BASE_NF4;
+    const bool packs = p->config->lora.base != CONFIG_BASE_AUTO;
+    const bool experts = p->config->lora.base == CONFIG_BASE_NF4_EXPERTS;
     struct model_info info;
     int rc = FSDP_OK;
 
@@ -108,6 +109,15 @@ static int check_base(const struct train_parts *p, struct fsdp_err *err)
                           "%s: the model is quantized by bitsandbytes: set it to nf4, to train "
                           "adapters on it",
                           p->model_config);
+    else if (info.packed && experts)
+        rc =
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "%s: the model is quantized by bitsandbytes, which leaves experts as they "
+                         "are: set it to nf4",
+                         p->model_config);
+    else if (experts && !p->ops->router(p->model).nexperts)
+        rc = fsdp_err_set(err, FSDP_EINVAL, "%s: a %s has no experts: set it to nf4",
+                          p->model_config, p->ops->family(p->model));
     else if (info.transposed && packs)
         rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
                           "%s: a %s has matrices of (in, out), which are not held in NF4 here",
@@ -303,7 +313,7 @@ static int set_opts(struct train_parts *p, struct fsdp_opts *opts, struct fsdp_e
     opts->optim.name = config_word(p->optimizer, sizeof p->optimizer, p->config, "optim.name");
     opts->accumulation = p->batch.accumulation;
     opts->frozen_in_param_dtype = train_adapter_is_on(&p->adapter);
-    opts->frozen_in_nf4 = p->config->lora.base == CONFIG_BASE_NF4;
+    opts->frozen_in_nf4 = p->config->lora.base != CONFIG_BASE_AUTO;
     opts->agree = p->agree;
     FSDP_TRY(set_groups(p, &opts->optim, err));
     FSDP_TRY(set_overrides(p, opts, err));

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# adapters.sh: what tests of adapters against PEFT share; `.` it after tap.sh. $families are those that a test is of,
+# and $checks is the Python program that checks runs (tests/interop/adapters.py, unless a test sets it).
+checks=adapters
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
+python() {
+    "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/$1.py" "${@:2}"
+}
+
+# run KIND NAME RANKS OPTIONS... trains an adapter of each family.
+run() {
+    local kind=$1 name=$2 ranks=$3 family out
+    shift 3
+    for family in $families; do
+        out=$family.$kind.$name
+        mkdir -p $out
+        cat >$out/run.yaml <<END
+model: {path: $family}
+lora: {path: $family.$kind.start}
+data: {path: tokens.bin, format: u16, seq_len: 24}
+train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
+optim: {name: sgd, momentum: 0, lr: 64, schedule: constant, weight_decay: 0, clip_grad_norm: 0}
+checkpoint: {path: $out/ck}
+END
+        fsdp-launch -n $ranks $out/run.yaml "$@" >log 2>&1 &&
+            fsdp-launch -n $ranks $out/run.yaml train.steps=10 optim.name=adamw optim.lr=1e-3 'optim.betas=[0.9,0.95]' \
+                checkpoint.path=$out/ck10 log.metrics=$out/metrics.jsonl "$@" >log 2>&1
+        ok $? "$family, $kind: $name"
+        ln -s ck/step-00000001/hf $out/sgd
+        ln -s ck10/step-00000010/hf $out/adamw
+    done
+    check $kind $name
+}
+
+# Its own TAP lines are counted with the others.
+check() {
+    python $checks check "$@" $families >checked 2>log || cat log
+    local line
+    while IFS= read -r line; do
+        case $line in
+        'ok - '*) ok 0 "$2: ${line#ok - }" ;;
+        'not ok - '*) ok 1 "$2: ${line#not ok - }" ;;
+        *) echo "$line" ;;
+        esac
+    done <checked
+}
+
+# Merged, fp32 and bf16.
+merge() {
+    local kind=$1 name=$2 family out
+    for family in $families; do
+        out=$family.$kind.$name
+        mkdir -p $out
+        ckpt-merge -q ${3:+--dtype $3} $family -o $out/merged.base/ >log 2>&1 &&
+            ckpt-merge -q --adapter $family.$kind.start $out/merged.base -o $out/merged/ >log 2>&1
+        ok $? "$family, $kind: merged, $name"
+    done
+    check $kind $name
+}
