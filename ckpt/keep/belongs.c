@@ -5,6 +5,7 @@
 
 #include "belongs.h"
 #include "format/hf/hf_names.h"
+#include "format/torch/torch_write.h"
 #include "util/limits.h"
 #include "layout/contents.h"
 #include "source/source.h"
@@ -104,6 +105,9 @@ static const struct {
     {CKPT_PLACE_HF, "model-#-of-#.safetensors"},
     {CKPT_PLACE_HF, "shard-#-model-#-of-#.safetensors"},
     {CKPT_PLACE_HF, CKPT_HF_INDEX_NAME},
+    {CKPT_PLACE_TORCH, "pytorch_model.bin"},
+    {CKPT_PLACE_TORCH, "pytorch_model-#-of-#.bin"},
+    {CKPT_PLACE_TORCH, CKPT_TORCH_INDEX_NAME},
     {CKPT_PLACE_DCP, ".metadata"},
     {CKPT_PLACE_DCP, "__#_#.distcp"},
 };
@@ -133,8 +137,8 @@ bool ckpt_belongs_name(const char *path, bool folder, unsigned places)
         if ((table[i].places & places) && fits(path, folder, table[i].pattern))
             return true;
     /* Configuration and tokenizer files that go along. */
-    return (places & (CKPT_PLACE_HF | CKPT_PLACE_DCP)) && !folder && !strchr(path, '/') &&
-           ckpt_hf_is_companion(path);
+    return (places & (CKPT_PLACE_HF | CKPT_PLACE_DCP | CKPT_PLACE_TORCH)) && !folder &&
+           !strchr(path, '/') && ckpt_hf_is_companion(path);
 }
 
 /* ---- a tree ---------------------------------------------------------------------------------- */

@@ -30,9 +30,10 @@ enum ckpt_place {
     CKPT_PLACE_NATIVE = 1,
     CKPT_PLACE_HF = 2,
     CKPT_PLACE_DCP = 4,
-    CKPT_PLACE_GGUF = 16, /* one file */
-    CKPT_PLACE_TEMP = 8, /* a tool's temporary folder: outputs below out/ and old/ */
-    CKPT_PLACE_OUTPUT = CKPT_PLACE_NATIVE | CKPT_PLACE_HF | CKPT_PLACE_DCP,
+    CKPT_PLACE_GGUF = 16,  /* one file */
+    CKPT_PLACE_TEMP = 8,   /* a tool's temporary folder: outputs below out/ and old/ */
+    CKPT_PLACE_TORCH = 32, /* a folder of pytorch_model*.bin, or one file */
+    CKPT_PLACE_OUTPUT = CKPT_PLACE_NATIVE | CKPT_PLACE_HF | CKPT_PLACE_DCP | CKPT_PLACE_TORCH,
 };
 /* Does a writer make a file, or a folder, of this name (a relative path) in any of these places? */
 bool ckpt_belongs_name(const char *path, bool folder, unsigned places);

@@ -7,6 +7,7 @@
 
 #include "format/dcp/dcp.h"
 #include "format/hf/hf_names.h"
+#include "format/torch/torch_write.h"
 #include "target.h"
 #include "util/text.h"
 #include "tree.h"
@@ -179,6 +180,12 @@ struct proof {
     json_t *files;              /* that the index or .metadata names; NULL: there is none */
 };
 
+static bool has_end(const char *name, const char *end)
+{
+    const size_t len = strlen(name), nbytes = strlen(end);
+    return len >= nbytes && !strcmp(name + len - nbytes, end);
+}
+
 static int parse_native(struct proof *p, struct fsdp_err *err)
 {
     const struct ckpt_target *t = p->target;
@@ -244,8 +251,33 @@ static int take_map(struct proof *p, const json_t *root, const char *path, struc
     return p->files ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", path);
 }
 
+/* A file of torch.save is an archive whose first file is its pickle. */
+static int parse_saved(const struct ckpt_target *t, const char *path, struct fsdp_err *err)
+{
+    static const char magic[] = {'P', 'K', 3, 4}, pickle[] = "/data.pkl";
+    struct ckpt_store_file *file = NULL;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    unsigned char head[30];
+    char name[256] = "";
+    FSDP_TRY(ckpt_store_open(&file, t->store, path, CKPT_STORE_READ, err));
+    int rc = ckpt_store_pread(file, head, sizeof head, 0, &why); /* fails where it is shorter */
+    const size_t nname = rc ? 0 : (size_t)head[26] | (size_t)head[27] << 8;
+    const bool fits = nname >= sizeof pickle && nname < sizeof name;
+    if (fits)
+        rc = ckpt_store_pread(file, name, nname, sizeof head, &why);
+    ckpt_store_close(file, NULL);
+    if (rc == FSDP_EIO)
+        return fsdp_err_pass(err, rc, &why);
+    return rc == FSDP_OK && fits && !memcmp(head, magic, sizeof magic) && has_end(name, pickle)
+               ? FSDP_OK
+               : fsdp_err_set(err, FSDP_EINVAL, "'%s' does not begin as a file of torch.save",
+                              path);
+}
+
 static int parse_weights(const struct ckpt_target *t, const char *path, struct fsdp_err *err)
 {
+    if (t->place == CKPT_PLACE_TORCH)
+        return parse_saved(t, path, err);
     struct ckpt_codec_pool *pool = NULL;
     struct ckpt_st_header header = {0};
     struct ckpt_store_stat st;
@@ -264,7 +296,8 @@ static int parse_index(bool *is, struct proof *p, struct fsdp_err *err)
     struct fsdp_err why = FSDP_ERR_INIT;
     json_t *root = NULL;
     size_t nbytes = 0;
-    char *path = ckpt_path_join(t->path, CKPT_HF_INDEX_NAME, &why), *data = NULL;
+    const char *name = t->place == CKPT_PLACE_TORCH ? CKPT_TORCH_INDEX_NAME : CKPT_HF_INDEX_NAME;
+    char *path = ckpt_path_join(t->path, name, &why), *data = NULL;
     int rc = path ? ckpt_store_get(&data, &nbytes, t->store, path, CKPT_MAX_INDEX_NBYTES, &why)
                   : FSDP_ENOMEM;
     *is = rc == FSDP_OK;
@@ -278,6 +311,13 @@ static int parse_index(bool *is, struct proof *p, struct fsdp_err *err)
     return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
 }
 
+static bool is_weights_of(const struct ckpt_target *t, const char *name)
+{
+    return t->place == CKPT_PLACE_DCP     ? has_end(name, ".distcp")
+           : t->place == CKPT_PLACE_TORCH ? has_end(name, ".bin")
+                                          : ckpt_hf_is_weights(name);
+}
+
 /* By its index, or, without one, by every file of weights. */
 static int parse_hf(struct proof *p, const struct ckpt_names *names, struct fsdp_err *err)
 {
@@ -285,7 +325,7 @@ static int parse_hf(struct proof *p, const struct ckpt_names *names, struct fsdp
     bool is = false;
     int rc = parse_index(&is, p, err);
     for (int i = 0; rc == FSDP_OK && !p->files && i < names->nnames; i++) {
-        if (!ckpt_hf_is_weights(names->names[i]))
+        if (!is_weights_of(t, names->names[i]))
             continue;
         char *path = ckpt_path_join(t->path, names->names[i], err);
         rc = path ? parse_weights(t, path, err) : FSDP_ENOMEM;
@@ -305,12 +345,6 @@ static bool is_extra_too(const struct ckpt_target *t, const char *name)
     return false;
 }
 
-static bool has_end(const char *name, const char *end)
-{
-    const size_t len = strlen(name), nbytes = strlen(end);
-    return len >= nbytes && !strcmp(name + len - nbytes, end);
-}
-
 static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
 {
     const struct proof *p = ctx;
@@ -327,9 +361,7 @@ static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
     /* A tokenizer that the new output lacks may have been put there by hand. */
     if (is_extra_too(p->target, name))
         return true;
-    const bool is_listed_kind =
-        p->target->place == CKPT_PLACE_DCP ? has_end(name, ".distcp") : ckpt_hf_is_weights(name);
-    if (is_listed_kind && p->files)
+    if (is_weights_of(p->target, name) && p->files)
         return json_object_get(p->files, name) != NULL;
     return !ckpt_hf_is_extra(name) && ckpt_belongs_name(name, false, p->target->place);
 }
@@ -413,6 +445,7 @@ static int refuse_target(const struct ckpt_target *t, const struct ckpt_names *n
     static const char *const kinds[] = {[CKPT_PLACE_NATIVE] = "checkpoint with a manifest.json",
                                         [CKPT_PLACE_HF] = "safetensors model",
                                         [CKPT_PLACE_GGUF] = "GGUF file",
+                                        [CKPT_PLACE_TORCH] = "model of torch.save",
                                         [CKPT_PLACE_DCP] = "torch checkpoint with .metadata"};
     struct ckpt_text text = {0};
     for (int i = 0; i < names->nnames && i < CKPT_TREE_FOREIGN_SHOWN; i++)

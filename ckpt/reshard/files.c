@@ -208,7 +208,7 @@ int ckpt_job_pieces(struct ckpt_job_piece **out, int *npieces, char **header, st
             rc = place_pieces(pieces, entries, count, &text, job, file, err);
     }
     if (rc == FSDP_OK && count && header && job->writer->header &&
-        !(text = job->writer->header(job, err)))
+        !(text = job->writer->header(job, index, err)))
         rc = FSDP_ENOMEM;
     fsdp_free(entries);
     ckpt_pool_free(&dims);
@@ -249,11 +249,11 @@ static int cut_files(struct ckpt_job *job, struct fsdp_err *err)
         job->files[job->nfiles - 1].ntensors++;
     }
     for (int i = 0; i < job->nfiles; i++) {
-        job->files[i].name =
-            !job->folder ? fsdp_strdup("", err)
-            : job->nfiles == 1
-                ? fsdp_strdup("model.safetensors", err)
-                : fsdp_sprintf(err, "model-%05d-of-%05d.safetensors", i + 1, job->nfiles);
+        job->files[i].name = !job->folder ? fsdp_strdup("", err)
+                             : job->nfiles == 1
+                                 ? fsdp_sprintf(err, "%s%s", job->writer->stem, job->writer->ext)
+                                 : fsdp_sprintf(err, "%s-%05d-of-%05d%s", job->writer->stem, i + 1,
+                                                job->nfiles, job->writer->ext);
         if (!job->files[i].name)
             return FSDP_ENOMEM;
     }

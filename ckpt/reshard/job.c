@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include "ckpt/adapter.h"
-#include "format/dcp/dcp.h"
-#include "format/hf/hf_names.h"
 #include "writer.h"
 #include "keep/tree.h"
 #include "util/workers.h"
@@ -98,7 +96,7 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     if (args->adapters)
         FSDP_TRY(ckpt_adapters_check(args->adapters, job->ckpt, err));
     FSDP_TRY(check_average(args, err));
-    if (!args->dtype || job->writer->plan) /* the plan chooses types */
+    if (!args->dtype || job->writer->own_types)
         return FSDP_OK;
     job->cast = true;
     FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
@@ -223,7 +221,7 @@ static bool is_written(const void *ctx, const struct ckpt_store_item *item)
     for (int i = 0; i < job->ckpt->m.nextras; i++)
         if (!strcmp(item->path, ckpt_path_base(job->ckpt->m.extras[i].path)))
             return true;
-    return !strcmp(item->path, CKPT_HF_INDEX_NAME) || !strcmp(item->path, CKPT_DCP_METADATA_NAME);
+    return job->writer->index_name && !strcmp(item->path, job->writer->index_name);
 }
 
 /* An output that has no folder of its own lies where objects of others may lie, too. */

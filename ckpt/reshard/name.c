@@ -88,20 +88,21 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
 }
 
 /* Whoever names such a file does not want a folder of that name. */
-static int refuse_other_file(const char *name, struct fsdp_err *err)
+static int refuse_other_file(const struct ckpt_job *job, struct fsdp_err *err)
 {
     static const struct {
         const char *end, *of;
-    } files[] = {{".pt", "torch.save"},   {".pth", "torch.save"}, {".bin", "torch.save"},
-                 {".ckpt", "torch.save"}, {".npz", "NumPy"},      {".onnx", "ONNX"},
-                 {".h5", "Keras"}};
-    const char *end = strrchr(ckpt_path_base(name), '.');
+    } files[] = {{".pt", "torch.save"},  {".pth", "torch.save"},
+                 {".bin", "torch.save"}, {".safetensors", "safetensors"},
+                 {".ckpt", "Lightning"}, {".npz", "NumPy"},
+                 {".onnx", "ONNX"},      {".h5", "Keras"}};
+    const char *name = job->args->out, *end = strrchr(ckpt_path_base(name), '.');
     for (size_t i = 0; end && i < sizeof files / sizeof files[0]; i++)
         if (!strcasecmp(end, files[i].end))
             return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                "'%s': files of %s are not written; name a file that ends in "
-                                ".safetensors, or a folder",
-                                name, files[i].of);
+                                "'%s': files of %s are not written here; name a file that ends in "
+                                "%s, or a folder",
+                                name, files[i].of, job->writer->file_ends);
     return FSDP_OK;
 }
 
@@ -127,10 +128,10 @@ int ckpt_job_name(struct ckpt_job *job, struct fsdp_err *err)
     if (job->writer->single_file && ckpt_codec_is_name(job->args->out))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s': merged weights are not compressed",
                             job->args->out);
-    if (job->writer->single_file && !job->writer->file_only)
-        FSDP_TRY(refuse_other_file(job->args->out, err));
     job->folder = !job->writer->file_only &&
-                  (!job->writer->single_file || !ckpt_hf_is_weights(job->args->out));
+                  (!job->writer->names_file || !job->writer->names_file(job->args->out));
+    if (job->folder && job->writer->names_file)
+        FSDP_TRY(refuse_other_file(job, err));
     if (!(job->commit.final = fsdp_strdup(job->args->out, err)))
         return FSDP_ENOMEM;
     for (size_t len = strlen(job->commit.final); len > 1 && job->commit.final[len - 1] == '/';

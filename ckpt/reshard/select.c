@@ -171,8 +171,9 @@ static int sort_tensors(struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_ENOMEM;
     for (size_t elem_nbytes = 8; elem_nbytes; elem_nbytes /= 2)
         for (int i = 0; i < job->ntensors; i++)
-            if (job->writer->plan ? elem_nbytes == 1
-                                  : fsdp_dtype_nbytes(job->tensors[i].tensor.dtype) == elem_nbytes)
+            if (job->writer->in_order
+                    ? elem_nbytes == 1
+                    : fsdp_dtype_nbytes(job->tensors[i].tensor.dtype) == elem_nbytes)
                 job->order[count++] = i;
     return FSDP_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output for torch.distributed.checkpoint: the archives around the elements, and .metadata. */
+#include "format/dcp/dcp.h"
 #include "format/dcp/dcp_write.h"
 #include "writer.h"
 #include "file/sink.h"
@@ -179,6 +180,7 @@ const struct ckpt_writer_ops ckpt_writer_dcp = {
     .sharded = true,
     .containers = true,
     .any_name = true,
+    .index_name = CKPT_DCP_METADATA_NAME,
     .file_name = name_file,
     .place_pieces = place_blobs,
     .wrap = wrap_blob,

@@ -183,8 +183,9 @@ static int place_tensors(struct ckpt_job_piece *pieces, int npieces, struct ckpt
     return FSDP_OK;
 }
 
-static char *copy_header(const struct ckpt_job *job, struct fsdp_err *err)
+static char *copy_header(const struct ckpt_job *job, int file, struct fsdp_err *err)
 {
+    (void)file;
     const struct ckpt_gguf *gguf = job->plan;
     char *copy = fsdp_alloc_unset(gguf->header_nbytes, 1, "GGUF header", err);
     return copy ? memcpy(copy, gguf->header, gguf->header_nbytes) : NULL;
@@ -208,6 +209,8 @@ const struct ckpt_writer_ops ckpt_writer_gguf = {
     .place = CKPT_PLACE_GGUF,
     .single_file = true,
     .file_only = true,
+    .own_types = true,
+    .in_order = true,
     .plan = plan_gguf,
     .end = end_gguf,
     .header = copy_header,

@@ -59,6 +59,9 @@ struct ckpt_format_ops {
      * row-major. Thread safe. */
     int (*read_extent)(const struct ckpt_scatter *s, const struct ckpt_extent *extent,
                        const struct ckpt_block *block, const struct fsdp_tensor *tensor);
+    /* (optional, with read_extent) Do two tensors whose pieces lie at the same places have the same
+     * elements? */
+    bool (*same_view)(const struct ckpt *ckpt, int a, int b);
     /* (optional) Pieces have checksums of their own: reads all that one covers. FSDP_ECORRUPT names
      * tensor, file and bytes. Thread safe. */
     int (*check_piece)(struct ckpt *ckpt, size_t piece, struct fsdp_err *err);

@@ -9,7 +9,7 @@
 
 struct settings {
     struct tool tool; /* first */
-    bool dcp, average, watches;
+    bool dcp, torch, average, watches;
     struct watch_args watch;
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
@@ -66,6 +66,8 @@ static const struct fsdp_cli_option merge_rows[] = {
              "are divided by their sum"},
     {"dcp", .offset = AT(dcp),
      .help = "write a folder of .distcp files for torch.distributed.checkpoint instead"},
+    {"torch", .offset = AT(torch),
+     .help = "write a folder of pytorch_model.bin, as torch.save does, instead"},
     {"type", .arg = "TYPE", .kind = FSDP_CLI_OWN, .offset = AT(type), .words = types,
      .parse = take_type,
      .help =
@@ -110,8 +112,8 @@ static const struct fsdp_cli_program program = {
              "--average [options] CHECKPOINT[=WEIGHT]... -o OUTPUT\n"
              "--watch [options] CHECKPOINTS -o OUTPUT",
     .purpose = "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in "
-               ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, else to a Hugging "
-               "Face folder.\n"
+               ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, to a file of "
+               "torch.save if it ends in .pt, .pth or .bin, else to a Hugging Face folder.\n"
                "\n" TOOL_CHECKPOINT_HELP " " TOOL_RESUME_HELP,
     .groups = groups,
     .notes = TOOL_SIZE_HELP,
@@ -124,24 +126,28 @@ static const struct fsdp_cli_program program = {
     .operands = "one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT",
 };
 
-static bool is_gguf(const char *name)
+static bool ends_in(const char *name, const char *const *ends)
 {
-    static const char end[] = ".gguf";
-    const size_t len = name ? strlen(name) : 0;
-    return len >= sizeof end - 1 && !strcasecmp(name + len - (sizeof end - 1), end);
+    const char *end = name ? strrchr(name, '.') : NULL;
+    for (int i = 0; end && ends[i]; i++)
+        if (!strcasecmp(end, ends[i]))
+            return true;
+    return false;
 }
+static const char *const gguf_ends[] = {".gguf", NULL};
+static const char *const torch_ends[] = {".pt", ".pth", ".bin", NULL};
 
 /* The output's name says that it is a GGUF file. Returns -1, or the status of wrong usage. */
 static int take_gguf(struct settings *set)
 {
     struct tool *tool = &set->tool;
-    if (!is_gguf(tool->args.out) && !(set->watches && set->type))
+    if (!ends_in(tool->args.out, gguf_ends) && !(set->watches && set->type))
         return set->type ? tool_fail(tool, TOOL_USAGE,
                                      "--type is of a GGUF file: name an output that ends in .gguf")
                          : -1;
-    if (set->dcp || tool->args.all)
+    if (set->dcp || set->torch || tool->args.all)
         return tool_fail(tool, TOOL_USAGE,
-                         "a GGUF file holds whole weights alone: leave out --dcp "
+                         "a GGUF file holds whole weights alone: leave out --dcp, --torch "
                          "and --all");
     if (tool->args.dtype)
         return tool_fail(tool, TOOL_USAGE, "--type is the type of a GGUF file; leave out --dtype");
@@ -158,21 +164,23 @@ static int check_quantize(const struct settings *set)
         return tool->args.nquantize_ignore
                    ? tool_fail(tool, TOOL_USAGE, "--quantize-ignore is of --quantize")
                    : -1;
-    if (set->dcp || tool->args.all || is_gguf(tool->args.out))
+    if (tool->args.output != CKPT_OUTPUT_WEIGHTS || tool->args.all ||
+        ends_in(tool->args.out, gguf_ends))
         return tool_fail(tool, TOOL_USAGE,
-                         "--quantize writes a Hugging Face folder of weights: leave out --dcp and "
-                         "--all, and name a folder; a GGUF file has --type");
+                         "--quantize writes a Hugging Face folder of weights: leave out --dcp, "
+                         "--torch and --all, and name a folder; a GGUF file has --type");
     return -1;
 }
 
 static int merge_watched(struct settings *set)
 {
     struct tool *tool = &set->tool;
-    const char *dot = tool->args.out ? strrchr(tool->args.out, '.') : NULL;
+    static const char *const safetensors_ends[] = {".safetensors", NULL};
 
     if (!tool->args.out)
         return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
-    if (dot && (is_gguf(dot) || !strcasecmp(dot, ".safetensors")))
+    if (ends_in(tool->args.out, gguf_ends) || ends_in(tool->args.out, torch_ends) ||
+        ends_in(tool->args.out, safetensors_ends))
         return tool_fail(tool, TOOL_USAGE,
                          "--watch publishes each checkpoint below a folder: -o FOLDER (--type "
                          "makes GGUF files)");
@@ -230,8 +238,12 @@ int main(int argc, char **argv)
     int status = tool_parse(tool, argc, argv);
     if (status >= 0)
         return status;
+    if (set.dcp && set.torch)
+        return tool_fail(tool, TOOL_USAGE, "an output has one form: --dcp or --torch");
     if (set.dcp)
         tool->args.output = CKPT_OUTPUT_DCP;
+    else if (set.torch || ends_in(tool->args.out, torch_ends))
+        tool->args.output = CKPT_OUTPUT_TORCH;
     status = check_quantize(&set);
     if (status < 0)
         status = take_gguf(&set);

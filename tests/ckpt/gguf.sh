@@ -108,8 +108,8 @@ changed() { # name, file, sed's script
 refused 2 "'q3' is no type of a GGUF file: give one of f32, f16, bf16, q8_0, q4_0, q4_k_m, q6_k" 'an unknown type' \
     tiny --type q3
 refused 2 'leave out --dtype' '--dtype' tiny --dtype float16
-refused 2 'leave out --dcp and --all' '--dcp' tiny --dcp
-refused 2 'leave out --dcp and --all' '--all' tiny --all
+refused 2 'leave out --dcp, --torch and --all' '--dcp' tiny --dcp
+refused 2 'leave out --dcp, --torch and --all' '--all' tiny --all
 merge tiny -o elsewhere --type f16
 [ $? = 2 ] && holds err 'name an output that ends in .gguf' && [ ! -e elsewhere ]
 ok $? '--type without a GGUF file'

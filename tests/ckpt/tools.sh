@@ -98,9 +98,9 @@ run 1 ckpt-info "$dir/spoiled.safetensors" && says "given a Python value"
 check $? "a spoiled safetensors file"
 run 1 ckpt-info "$dir/runs/__0_0.distcp" && says "name its folder"
 check $? "a .distcp file in place of its folder"
-run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/model.bin" && says "ends in .safetensors, or a folder" &&
-    test ! -e "$dir/model.bin"
-check $? "an output that only torch could have written"
+run 1 ckpt-merge "$dir/in.safetensors" -o "$dir/model.ckpt" && says "ends in .safetensors, or a folder" &&
+    test ! -e "$dir/model.ckpt"
+check $? "an output that only Lightning could have written"
 run 0 ckpt-merge "$dir/in.safetensors" -o "$dir/same.safetensors" --map torchtitan-to-hf &&
     says "map 'torchtitan-to-hf' changes nothing: it fits no name, such as 'w'"
 check $? "a map that fits nothing is a warning"

@@ -34,7 +34,7 @@ refused 2 'the name of the output is empty' 'ckpt-cp with an empty name' ckpt-cp
 refused 2 'cannot be standard output' 'ckpt-cp to -' ckpt-cp "$model" -
 refused 2 'is too small; at least' 'ckpt-cp with 1K of memory' ckpt-cp "$model" x --mem 1K
 refused 2 'is too small; at least' 'ckpt-diff with 1K of memory' ckpt-diff "$model" "$model" --mem 1K
-for end in pt PT bin onnx; do
+for end in ckpt CKPT npz onnx; do
     refused 1 'name a file that ends in .safetensors, or a folder' "ckpt-merge -o x.$end" ckpt-merge "$model" -o x.$end
 done
 tool ckpt-merge "$model" -o a/b/c.safetensors && cmp -s <(tail -c 1000 a/b/c.safetensors) <(tail -c 1000 "$model/model.safetensors")

@@ -62,11 +62,11 @@ ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/megatron   ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/native     ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/pickle     ckpt/util fsdp/base.h
-ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
-ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/format/torch      ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/format/native ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
-ckpt/reshard           ckpt.h ckpt/average ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/reshard           ckpt.h ckpt/average ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/format/torch ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/source            ckpt/file ckpt/layout ckpt/store ckpt/util
 ckpt/store             ckpt.h

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The format: PKWARE's APPNOTE 6.3. An archive ends with the central directory and a record that
  * says where it begins; sizes of 0xffffffff are found in a 64-bit extra field. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "util/limits.h"
@@ -137,6 +138,31 @@ static int entry_read(struct ckpt_zip_entry *out, size_t *next, const struct ckp
     return FSDP_OK;
 }
 
+static int compare_bytes(const struct ckpt_zip_entry *a, const char *name, size_t nbytes)
+{
+    const size_t least = a->name_nbytes < nbytes ? a->name_nbytes : nbytes;
+    const int order = memcmp(a->name, name, least);
+    return order ? order : a->name_nbytes < nbytes ? -1 : a->name_nbytes > nbytes;
+}
+
+static int compare_names(const void *a, const void *b, void *ctx)
+{
+    const struct ckpt_zip_entry *entries = ctx, *x = &entries[*(const size_t *)a],
+                                *y = &entries[*(const size_t *)b];
+    return compare_bytes(x, y->name, y->name_nbytes);
+}
+
+static int sort_names(struct ckpt_zip *zip, struct fsdp_err *err)
+{
+    zip->by_name = fsdp_alloc(zip->nentries, sizeof *zip->by_name, "zip directory", err);
+    if (!zip->by_name)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i < zip->nentries; i++)
+        zip->by_name[i] = i;
+    qsort_r(zip->by_name, zip->nentries, sizeof *zip->by_name, compare_names, zip->entries);
+    return FSDP_OK;
+}
+
 int ckpt_zip_open(struct ckpt_zip *out, ckpt_zip_pread_f *pread, void *ctx, uint64_t nbytes,
                   const char *what, struct fsdp_err *err)
 {
@@ -156,6 +182,8 @@ int ckpt_zip_open(struct ckpt_zip *out, ckpt_zip_pread_f *pread, void *ctx, uint
         rc = entry_read(&out->entries[out->nentries], &next, out, (size_t)end.nbytes, err);
         out->nentries += rc == FSDP_OK;
     }
+    if (rc == FSDP_OK)
+        rc = sort_names(out, err);
     if (rc)
         ckpt_zip_close(out);
     return rc;
@@ -165,18 +193,27 @@ void ckpt_zip_close(struct ckpt_zip *zip)
 {
     fsdp_free(zip->directory);
     fsdp_free(zip->entries);
+    fsdp_free(zip->by_name);
     memset(zip, 0, sizeof *zip);
 }
 
 int ckpt_zip_find(const struct ckpt_zip_entry **out, const struct ckpt_zip *zip, const char *name,
                   struct fsdp_err *err)
 {
-    size_t nbytes = strlen(name);
+    const size_t nbytes = strlen(name);
+    size_t low = 0, high = zip->nentries;
     *out = NULL;
-    for (size_t i = 0; i < zip->nentries; i++) {
-        const struct ckpt_zip_entry *entry = &zip->entries[i];
-        if (entry->name_nbytes != nbytes || memcmp(entry->name, name, nbytes))
-            continue;
+    while (low < high) { /* the first that is not before it */
+        const size_t mid = low + (high - low) / 2;
+        if (compare_bytes(&zip->entries[zip->by_name[mid]], name, nbytes) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (; low < zip->nentries; low++) {
+        const struct ckpt_zip_entry *entry = &zip->entries[zip->by_name[low]];
+        if (compare_bytes(entry, name, nbytes))
+            break;
         if (*out)
             return BAD("%s holds '%s' twice", zip->what, name);
         *out = entry;

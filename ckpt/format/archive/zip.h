@@ -25,6 +25,7 @@ struct ckpt_zip {
     uint64_t directory_pos; /* data end before it */
     size_t nentries;
     struct ckpt_zip_entry *entries; /* in the order of the central directory */
+    size_t *by_name;                /* [nentries] their places, sorted by name */
     char *directory;
 };
 

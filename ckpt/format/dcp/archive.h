@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blobs that the writer of .metadata makes itself, and what it shares with the writer of blobs. */
+/* Blobs that the writer of .metadata makes itself. */
 #ifndef CKPT_DCP_BLOB_H
 #define CKPT_DCP_BLOB_H
 
@@ -8,8 +8,6 @@
 #include "dcp_write.h"
 #include "util/text.h"
 
-/* "torch\nfloat32\n"; static. */
-const char *ckpt_dcp_dtype_global(enum fsdp_dtype dtype);
 /* Each appends a whole blob. */
 int ckpt_dcp_value_blob(struct ckpt_text *out, const struct ckpt_dcp_tag *tag, const json_t *value,
                         struct fsdp_err *err);

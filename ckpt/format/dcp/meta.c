@@ -204,7 +204,7 @@ static void add_properties(struct ckpt_pkw *w, enum fsdp_dtype dtype)
 {
     ckpt_pkw_instance(w, g_properties);
     ckpt_pkw_op(w, PK_MARK);
-    ckpt_pkw_global(w, ckpt_dcp_dtype_global(dtype));
+    ckpt_pkw_global(w, ckpt_pkw_dtype(dtype));
     ckpt_pkw_global(w, g_layout);
     ckpt_pkw_kept_text(w, k_strided);
     ckpt_pkw_op(w, PK_TUPLE1);

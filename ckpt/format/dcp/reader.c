@@ -710,6 +710,13 @@ out:
 /* A folder may have an index of Hugging Face, too. */
 static const char *const heads[] = {CKPT_HF_INDEX_NAME, CKPT_DCP_METADATA_NAME, NULL};
 
+/* A blob holds just one box. */
+static bool same_view(const struct ckpt *ckpt, int a, int b)
+{
+    (void)ckpt, (void)a, (void)b;
+    return true;
+}
+
 const struct ckpt_format_ops ckpt_dcp_ops = {
     .id = CKPT_DCP,
     .identity = CKPT_IDENTITY_MTIME,
@@ -720,6 +727,7 @@ const struct ckpt_format_ops ckpt_dcp_ops = {
     .open = open_dcp,
     .close = ckpt_blobs_destroy,
     .read_extent = ckpt_blob_extent_read,
+    .same_view = same_view,
     .check_piece = ckpt_blob_check,
     .check_rest = ckpt_blobs_finish,
 };

@@ -48,6 +48,10 @@ void ckpt_pkw_instance(struct ckpt_pkw *w, const char *global);
 /* One whose state is a dict: keys and values between begin and end. */
 void ckpt_pkw_object_begin(struct ckpt_pkw *w, const char *global);
 void ckpt_pkw_object_end(struct ckpt_pkw *w);
+/* pickle_tensor.c. A contiguous tensor that is all of the storage of this name. */
+void ckpt_pkw_tensor(struct ckpt_pkw *w, const struct fsdp_tensor *tensor, const char *storage);
+/* "torch\nfloat32\n": a global, static. */
+const char *ckpt_pkw_dtype(enum fsdp_dtype dtype);
 /* null, booleans, numbers, texts, lists and dicts. */
 void ckpt_pkw_json(struct ckpt_pkw *w, const json_t *value);
 

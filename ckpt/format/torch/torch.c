@@ -14,8 +14,9 @@
 #include "format/hf/extras.h"
 #include "format/hf/index.h"
 #include "saved.h"
+#include "torch_write.h"
 
-#define INDEX_NAME "pytorch_model.bin.index.json"
+#define INDEX_NAME CKPT_TORCH_INDEX_NAME
 
 enum { MOST_TENSOR_TEXT = 2 * CKPT_MAX_PATH_NBYTES };
 
@@ -398,6 +399,18 @@ static int read_extent(const struct ckpt_scatter *s, const struct ckpt_extent *e
     return ckpt_view_read(s, &state->views[at], extent, block, tensor);
 }
 
+static bool same_view(const struct ckpt *ckpt, int a, int b)
+{
+    const struct torch_state *state = ckpt->format_state;
+    const struct ckpt_view *x = &state->views[a], *y = &state->views[b];
+    const size_t ndim = (size_t)ckpt->m.layout.tensors[a].tensor.ndim;
+    const bool strides = x->stride && y->stride
+                             ? !memcmp(x->stride, y->stride, ndim * sizeof *x->stride)
+                             : !x->stride && !y->stride;
+    return x->storage == y->storage && x->pos == y->pos && x->negative == y->negative &&
+           x->conjugate == y->conjugate && strides;
+}
+
 static int check_piece(struct ckpt *ckpt, size_t piece, struct fsdp_err *err)
 {
     const struct torch_state *state = ckpt->format_state;
@@ -482,6 +495,7 @@ const struct ckpt_format_ops ckpt_torch_ops = {
     .open = open_torch,
     .close = close_torch,
     .read_extent = read_extent,
+    .same_view = same_view,
     .check_piece = check_piece,
     .check_rest = check_rest,
 };

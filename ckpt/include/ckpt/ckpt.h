@@ -445,6 +445,8 @@ enum ckpt_output {
     CKPT_OUTPUT_HF_DCP, /* its Hugging Face layout: a safetensors file of boxes per rank */
     CKPT_OUTPUT_GGUF,   /* one file for llama.cpp: whole tensors, with the model's configuration and
                            tokenizer, which the checkpoint must have next to it */
+    CKPT_OUTPUT_TORCH,  /* whole tensors as torch.save writes them: a file if its name ends in .pt,
+                           .pth or .bin, else a Hugging Face folder of pytorch_model*.bin */
 };
 
 struct ckpt_adapters; /* ckpt/adapter.h */
