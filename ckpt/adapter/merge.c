@@ -202,6 +202,16 @@ const char *ckpt_adapters_folder(const struct ckpt_adapters *a, int i, const str
     return *ckpt ? ckpt_adapter_folder(a->all[i].adapter) : NULL;
 }
 
+int ckpt_adapters_count(const struct ckpt_adapters *a)
+{
+    return a->count;
+}
+
+const char *ckpt_adapters_base(const struct ckpt_adapters *a, int i)
+{
+    return ckpt_adapter_spec(a->all[i].adapter)->base;
+}
+
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "belongs.h"
+#include "card.h"
 #include "format/hf/hf_names.h"
 #include "format/torch/torch_write.h"
 #include "util/limits.h"
@@ -105,6 +106,7 @@ static const struct {
     {CKPT_PLACE_HF, "model-#-of-#.safetensors"},
     {CKPT_PLACE_HF, "shard-#-model-#-of-#.safetensors"},
     {CKPT_PLACE_HF, CKPT_HF_INDEX_NAME},
+    {CKPT_PLACE_HF | CKPT_PLACE_TORCH, CKPT_CARD_NAME},
     {CKPT_PLACE_TORCH, "pytorch_model.bin"},
     {CKPT_PLACE_TORCH, "pytorch_model-#-of-#.bin"},
     {CKPT_PLACE_TORCH, CKPT_TORCH_INDEX_NAME},

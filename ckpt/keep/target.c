@@ -8,6 +8,7 @@
 #include "format/dcp/dcp.h"
 #include "format/hf/hf_names.h"
 #include "format/torch/torch_write.h"
+#include "card.h"
 #include "target.h"
 #include "util/text.h"
 #include "tree.h"
@@ -177,7 +178,8 @@ int ckpt_target_refuse_within(const char *folder, const char *what, const char *
 struct proof {
     const struct ckpt_target *target;
     struct ckpt_belongs native; /* by the manifest */
-    json_t *files;              /* that the index or .metadata names; NULL: there is none */
+    bool card_is_ours;
+    json_t *files; /* that the index or .metadata names; NULL: there is none */
 };
 
 static bool has_end(const char *name, const char *end)
@@ -345,6 +347,21 @@ static bool is_extra_too(const struct ckpt_target *t, const char *name)
     return false;
 }
 
+/* One that nobody has changed. */
+static int look_at_card(bool *is_ours, const struct ckpt_target *t, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    size_t nbytes = 0;
+    char *path = ckpt_path_join(t->path, CKPT_CARD_NAME, err), *data = NULL;
+    if (!path)
+        return FSDP_ENOMEM;
+    const int rc = ckpt_store_get(&data, &nbytes, t->store, path, CKPT_MAX_INDEX_NBYTES, &why);
+    *is_ours = rc == FSDP_OK && ckpt_card_is_ours(data, nbytes);
+    fsdp_free(data);
+    fsdp_free(path);
+    return rc == FSDP_EIO ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
+}
+
 static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
 {
     const struct proof *p = ctx;
@@ -357,6 +374,8 @@ static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
     if (p->target->place == CKPT_PLACE_NATIVE)
         return ckpt_belongs(&p->native, item);
     if (folder || strchr(name, '/'))
+        return false;
+    if (!strcmp(name, CKPT_CARD_NAME) && !p->card_is_ours)
         return false;
     /* A tokenizer that the new output lacks may have been put there by hand. */
     if (is_extra_too(p->target, name))
@@ -475,6 +494,8 @@ int ckpt_target_prove(const struct ckpt_target *target, struct fsdp_err *err)
         else if (rc)
             fsdp_err_pass(err, rc, &why);
         else if (folder)
+            rc = look_at_card(&p.card_is_ours, target, err);
+        if (rc == FSDP_OK && folder)
             rc = prove_tree(&p, err);
     }
     ckpt_belongs_free(&p.native);

@@ -60,19 +60,35 @@ out:
     return rc;
 }
 
-/* transformers reads no folder without one. */
-static void note_no_config(const struct ckpt_job *job)
+static bool has_tokenizer(const struct ckpt *ckpt)
+{
+    static const char *const names[] = {
+        "tokenizer.json", "tokenizer.model", "tokenizer_config.json",   "vocab.json",
+        "vocab.txt",      "spiece.model",    "sentencepiece.bpe.model", "tekken.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (ckpt_extra_path(ckpt, names[i]))
+            return true;
+    return false;
+}
+
+/* transformers reads no folder without a configuration, and no text without a tokenizer. */
+static void note_missing(const struct ckpt_job *job)
 {
     if (!ckpt_extra_path(job->ckpt, "config.json"))
         fsdp_log(FSDP_LOG_INFO,
                  "'%s' has no config.json, and neither has '%s': transformers needs one next to "
                  "the weights; copy the model's there",
                  job->ckpt->path, job->commit.final);
+    else if (!has_tokenizer(job->ckpt))
+        fsdp_log(FSDP_LOG_INFO,
+                 "'%s' has no tokenizer, and neither has '%s': to serve text, copy the model's "
+                 "tokenizer files there",
+                 job->ckpt->path, job->commit.final);
 }
 
 int ckpt_job_finish_folder(struct ckpt_job *job, const struct ckpt_alias *more, int nmore,
                            struct fsdp_err *err)
 {
-    note_no_config(job);
+    note_missing(job);
     return job->nfiles > 1 ? write_index(job, more, nmore, err) : FSDP_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "ckpt/adapter.h"
 #include "writer.h"
+#include "keep/card.h"
 #include "keep/tree.h"
 #include "util/workers.h"
 
@@ -221,6 +222,8 @@ static bool is_written(const void *ctx, const struct ckpt_store_item *item)
     for (int i = 0; i < job->ckpt->m.nextras; i++)
         if (!strcmp(item->path, ckpt_path_base(job->ckpt->m.extras[i].path)))
             return true;
+    if (job->args->card && !strcmp(item->path, CKPT_CARD_NAME))
+        return true;
     return job->writer->index_name && !strcmp(item->path, job->writer->index_name);
 }
 

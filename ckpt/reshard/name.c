@@ -173,7 +173,8 @@ static int make_key(struct ckpt_job *job, struct fsdp_err *err)
                           job->nbytes.written,
                           (uint64_t)job->nfiles,
                           (uint64_t)job->ntensors,
-                          job->plan_hash};
+                          job->plan_hash,
+                          args->card};
 
     FSDP_TRY(ckpt_source_hash(&hash, job->ckpt, err));
     if (args->adapters)

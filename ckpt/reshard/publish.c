@@ -11,8 +11,7 @@
 
 /* ---- Hugging Face folder --------------------------------------------------------------------- */
 
-/* The name that config.json has for the weights' type, NULL where they have several. */
-static const char *config_dtype(const struct ckpt_job *job)
+const char *ckpt_job_dtype_name(const struct ckpt_job *job)
 {
     int dtype = -1;
     for (int i = 0; i < job->ntensors; i++) {
@@ -59,7 +58,7 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
                          struct fsdp_err *err)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
-    const char *actual = config_dtype(job);
+    const char *actual = ckpt_job_dtype_name(job);
     char *data = NULL;
     size_t nbytes;
     json_t *root;
@@ -126,7 +125,8 @@ static int copy_extras(struct ckpt_extra *out, int *nextras, struct ckpt_job *jo
     for (int i = 0; rc == FSDP_OK && i < job->ckpt->m.nextras; i++) {
         const struct ckpt_extra *extra = &job->ckpt->m.extras[i];
         const char *name = ckpt_path_base(extra->path);
-        if (!below && (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name)))
+        if (!strcmp(name, CKPT_CARD_NAME) ||
+            (!below && (ckpt_hf_is_weights(name) || ckpt_hf_is_index(name))))
             continue; /* these are written anew */
         char *to = ckpt_path_join(folder, name, err);
         rc = to ? copy_extra(&out[*nextras], job, extra, to, err) : FSDP_ENOMEM;
@@ -159,6 +159,8 @@ static int write_companions(struct ckpt_job *job, struct fsdp_err *err)
     if (!extras)
         return FSDP_ENOMEM;
     int rc = copy_extras(extras, &nextras, job, err);
+    if (rc == FSDP_OK)
+        rc = ckpt_job_write_card(job, err);
     if (rc == FSDP_OK && job->writer->finish)
         rc = job->writer->finish(job, extras, nextras, err);
     extras_free(extras, nextras);

@@ -28,6 +28,7 @@ struct ckpt_writer_ops {
     bool as_stored;   /* small files are copied as they are; else config.json gets the dtype */
     const char *const *folders; /* (optional) below the output; ends with NULL */
     const char *extras_folder;  /* (optional) below the output, of small files */
+    bool has_card;              /* a folder gets a model card, if args->card says so */
     const char *index_name;     /* (optional) of what `finish` writes into the folder */
     const char *stem, *ext; /* of whole tensors in a folder: STEM.EXT, STEM-00001-of-00002.EXT */
     const char *file_ends;  /* (with names_file) as a text */
@@ -62,6 +63,11 @@ extern const struct ckpt_writer_ops ckpt_writer_native, ckpt_writer_hf, ckpt_wri
 
 /* NULL: there is none such. */
 const struct ckpt_writer_ops *ckpt_writer_of(enum ckpt_output output);
+
+/* card.c: README.md, where it is wanted. */
+int ckpt_job_write_card(struct ckpt_job *job, struct fsdp_err *err);
+/* publish.c: the name that config.json has for the weights' type; NULL where they have several. */
+const char *ckpt_job_dtype_name(const struct ckpt_job *job);
 
 /* folder.c: the end of a folder of whole tensors for transformers: the index, where there are
  * several files, and a word where there is no config.json. more: names besides those of the

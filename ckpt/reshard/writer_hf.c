@@ -18,6 +18,7 @@ const struct ckpt_writer_ops ckpt_writer_hf = {
     .single_file = true,
     .outer_names = true,
     .quantizes = true,
+    .has_card = true,
     .index_name = CKPT_HF_INDEX_NAME,
     .stem = "model",
     .ext = ".safetensors",

@@ -365,6 +365,7 @@ const struct ckpt_writer_ops ckpt_writer_torch = {
     .place = CKPT_PLACE_TORCH,
     .single_file = true,
     .outer_names = true,
+    .has_card = true,
     .in_order = true,
     .index_name = CKPT_TORCH_INDEX_NAME,
     .stem = CKPT_TORCH_WEIGHTS_STEM,

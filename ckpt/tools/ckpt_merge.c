@@ -9,7 +9,7 @@
 
 struct settings {
     struct tool tool; /* first */
-    bool dcp, torch, average, watches;
+    bool dcp, torch, no_card, average, watches;
     struct watch_args watch;
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
@@ -68,6 +68,8 @@ static const struct fsdp_cli_option merge_rows[] = {
      .help = "write a folder of .distcp files for torch.distributed.checkpoint instead"},
     {"torch", .offset = AT(torch),
      .help = "write a folder of pytorch_model.bin, as torch.save does, instead"},
+    {"no-card", .offset = AT(no_card),
+     .help = "write no model card (README.md) into a Hugging Face folder"},
     {"type", .arg = "TYPE", .kind = FSDP_CLI_OWN, .offset = AT(type), .words = types,
      .parse = take_type,
      .help =
@@ -238,6 +240,7 @@ int main(int argc, char **argv)
     int status = tool_parse(tool, argc, argv);
     if (status >= 0)
         return status;
+    tool->args.card = !set.no_card;
     if (set.dcp && set.torch)
         return tool_fail(tool, TOOL_USAGE, "an output has one form: --dcp or --torch");
     if (set.dcp)

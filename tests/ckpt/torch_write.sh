@@ -52,7 +52,7 @@ ok $? "--exclude leaves a tied name out"
 
 # ---- a folder ------------------------------------------------------------------------------------
 
-merge tiny -o folder --torch && [ "$(cd folder && echo *)" = 'config.json pytorch_model.bin' ] && cmp folder/pytorch_model.bin tiny.pt >>log
+merge tiny -o folder --torch && [ "$(cd folder && echo *)" = 'README.md config.json pytorch_model.bin' ] && cmp folder/pytorch_model.bin tiny.pt >>log
 ok $? "--torch: a folder with pytorch_model.bin"
 merge "$z1" -o split --torch --max-shard-size 20K && [ -e split/pytorch_model-00001-of-0000*.bin ] && same split tied.pt 29
 ok $? "--max-shard-size splits it"

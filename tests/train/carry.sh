@@ -26,7 +26,7 @@ carried() { # folder
     for name in $names; do
         cmp "model/$name" "$1/$name" || return 1
     done >log 2>&1
-    [ "$(ls "$1" | grep -v '^model.*safetensors' | wc -l)" = $(($(wc -w <<<"$names") + 1)) ]
+    [ "$(ls "$1" | grep -v -e '^model.*safetensors' -e '^README.md$' | wc -l)" = $(($(wc -w <<<"$names") + 1)) ]
 }
 run -n 2 run.yaml && carried ck/step-00000001/hf
 ok $? "a checkpoint has them all, and nothing else"

@@ -90,6 +90,13 @@ static bool is_of_format(const struct ckpt *ckpt, const char *name)
     return ckpt->format->id == CKPT_DCP && !strcmp(name, "metadata.json");
 }
 
+/* A model card describes the folder that it is in: a copy has it, a merge writes its own. */
+static bool is_card(const struct ckpt *ckpt, const char *name)
+{
+    return (ckpt->format->id == CKPT_HF || ckpt->format->id == CKPT_TORCH) &&
+           !strcmp(name, CKPT_CARD_NAME);
+}
+
 static int extras_add(struct ckpt *ckpt, const char *folder, const struct ckpt_names *names,
                       bool (*takes)(const char *name), struct fsdp_err *err)
 {
@@ -97,7 +104,8 @@ static int extras_add(struct ckpt *ckpt, const char *folder, const struct ckpt_n
     if (!(ckpt->m.extras = fsdp_alloc(count, sizeof *ckpt->m.extras, "extras", err)))
         return FSDP_ENOMEM;
     for (int i = 0; i < names->nnames && ckpt->m.nextras < CKPT_MAX_EXTRAS; i++)
-        if (takes(names->names[i]) && !is_of_format(ckpt, names->names[i]))
+        if ((takes(names->names[i]) && !is_of_format(ckpt, names->names[i])) ||
+            is_card(ckpt, names->names[i]))
             FSDP_TRY(extra_add(ckpt, folder, names->names[i], err));
     return FSDP_OK;
 }

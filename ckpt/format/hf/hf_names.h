@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#define CKPT_CARD_NAME "README.md" /* of a model */
 #define CKPT_HF_INDEX_NAME "model.safetensors.index.json"
 
 /* Plain or compressed. */

@@ -103,6 +103,9 @@ int ckpt_adapters_apply(struct ckpt_adapters *adapters, const struct fsdp_tensor
 /* The folder of adapter i, as ckpt_adapter_folder, and its tensors; NULL behind the last one. */
 const char *ckpt_adapters_folder(const struct ckpt_adapters *adapters, int i,
                                  const struct ckpt **ckpt);
+int ckpt_adapters_count(const struct ckpt_adapters *adapters);
+/* The model that adapter i was made for, as its configuration names it; NULL: it does not. */
+const char *ckpt_adapters_base(const struct ckpt_adapters *adapters, int i);
 /* Adds to a hash which they are. Local, blocks. */
 int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *adapters, struct fsdp_err *err);
 

@@ -475,6 +475,8 @@ struct ckpt_reshard_args {
     uint64_t mem_nbytes;         /* budget of buffers */
     int nthreads;                /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
+    bool card; /* a folder for transformers gets a model card, README.md; one that was changed since
+                  is not overwritten */
     bool dry_run;                   /* plans and checks; writes nothing */
     struct ckpt_adapters *adapters; /* added to the weights; not with maps. NULL: none */
     /* Of several checkpoints, of which the opened one is the first; not with all. NULL: of one. */
@@ -482,7 +484,7 @@ struct ckpt_reshard_args {
     ckpt_progress_f *progress;
     void *progress_ctx;
 };
-#define CKPT_RESHARD_ARGS_VERSION 2
+#define CKPT_RESHARD_ARGS_VERSION 3
 #define CKPT_RESHARD_ARGS_INIT                                                                     \
     {                                                                                              \
         .version = CKPT_RESHARD_ARGS_VERSION, .shard_size = 1, .replicate_size = 1,                \
