@@ -4,8 +4,8 @@
 #
 #   scripts/with_python.sh torch COMMAND...   TORCH_PYTHON: PyTorch, safetensors, transformers, numpy, pyarrow,
 #                                             jinja2, tiktoken, sentencepiece, mistral-common,
-#                                             lion-pytorch, schedulefree, bitsandbytes, peft; TRL,
-#                                             which tests can do without
+#                                             lion-pytorch, schedulefree, bitsandbytes, peft; TRL
+#                                             and compressed-tensors, which tests can do without
 #   scripts/with_python.sh aws COMMAND...     S3_PYTHON: the AWS CLI and botocore
 #   scripts/with_python.sh watch COMMAND...   WATCH_PYTHON: TensorBoard and W&B's client
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
@@ -22,7 +22,7 @@ torch)
     variable=TORCH_PYTHON venv=$top/build/venv what=PyTorch
     imports='torch, safetensors.torch, transformers, numpy, pyarrow, jinja2, tiktoken, sentencepiece, mistral_common, lion_pytorch, schedulefree, bitsandbytes, peft'
     packages=(torch safetensors transformers numpy pyarrow jinja2 tiktoken sentencepiece mistral-common accelerate lion-pytorch
-        schedulefree bitsandbytes peft trl)
+        schedulefree bitsandbytes peft trl compressed-tensors==0.20.0)
     versions='import torch, transformers as t; print("PyTorch", torch.__version__ + ", transformers", t.__version__)'
     ;;
 aws)

@@ -87,6 +87,7 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
         FSDP_TRY(ckpt_codec_check(args->out, err));
     if (!job->writer->sharded) /* weights for other programs */
         FSDP_TRY(ckpt_unpack(job->ckpt, err));
+    FSDP_TRY(ckpt_job_check_codes(job, err));
     FSDP_TRY(check_is_model(job, err));
     if (args->adapters && args->select.nmaps)
         return fsdp_err_blame(err,

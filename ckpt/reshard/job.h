@@ -195,6 +195,8 @@ enum { CKPT_JOB_COMPUTED_NBYTES = 8 };
 
 /* quantize.c: with args->quantize, the list of tensors becomes that of a quantized model. */
 int ckpt_job_quantize(struct ckpt_job *job, struct fsdp_err *err);
+/* Refuses to change what is quantized already, and was not decoded (ckpt_unpack). */
+int ckpt_job_check_codes(const struct ckpt_job *job, struct fsdp_err *err);
 void ckpt_job_quant_free(struct ckpt_job *job);
 
 /* heads.c: attention heads, of queries, and of keys and values; from the options, else from the
