@@ -13,6 +13,7 @@
 /* Members of ckpt_dcp_ops. nearby.c: folders of checkpoints of torch's. */
 int ckpt_dcp_recognize(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
                        struct fsdp_err *err);
+int ckpt_dcp_recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err);
 int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err);
 
 /* A Python value as JSON, a new reference; NULL where JSON cannot hold it, with *why (static). */

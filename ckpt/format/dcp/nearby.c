@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dcp.h"
+#include "format/hf/hf_names.h"
 
 enum { MOST_NAMES = 1000 }; /* that are looked at */
 
@@ -72,4 +73,57 @@ int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, st
     fsdp_free(near.torch_folder);
     fsdp_free(near.torch_file);
     return rc;
+}
+
+/* ---- accelerate's folder --------------------------------------------------------------------- */
+
+/* The weights of accelerate and of transformers' Trainer with FSDP are a checkpoint of torch's in a
+ * folder of theirs, which also has optimizer_0, a checkpoint of its own. */
+struct parts {
+    char first[64], other[64]; /* pytorch_model_fsdp_0; "": none */
+    bool whole;                /* weights that go before it */
+};
+
+static int note_part(void *ctx, const char *name, struct fsdp_err *err)
+{
+    static const char front[] = "pytorch_model_fsdp_";
+    struct parts *parts = ctx;
+    const char *number = name + sizeof front - 1;
+
+    (void)err;
+    parts->whole |= ckpt_hf_is_whole(name);
+    if (strncmp(name, front, sizeof front - 1) != 0 || !*number ||
+        number[strspn(number, "0123456789")] || strlen(name) >= sizeof parts->first)
+        return FSDP_OK;
+    snprintf(*parts->first ? parts->other : parts->first, sizeof parts->first, "%s", name);
+    return FSDP_OK;
+}
+
+int ckpt_dcp_recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct parts parts = {.whole = false};
+    struct ckpt_store_stat st;
+
+    *out = false;
+    FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, note_part, &parts, err));
+    if (!*parts.first || parts.whole)
+        return FSDP_OK;
+    if (*parts.other)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' has the weights of two models, '%s' and '%s': name one of them",
+                            ckpt->path, parts.first, parts.other);
+    char *path = ckpt_path_join(ckpt->path, parts.first, err);
+    if (!path)
+        return FSDP_ENOMEM;
+    fsdp_log(FSDP_LOG_INFO, "'%s': the weights are in '%s'", ckpt->path, parts.first);
+    fsdp_free(ckpt->path);
+    ckpt->path = path;
+    FSDP_TRY(ckpt_store_stat(&st, ckpt->store, path, err));
+    FSDP_TRY(ckpt_dcp_recognize(out, ckpt, &st, err));
+    if (*out)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_ENOTFOUND,
+                        "'%s' has no .metadata: the save never finished, or it is on the disk of "
+                        "the node that had rank 0",
+                        path);
 }

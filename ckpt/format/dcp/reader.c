@@ -723,6 +723,7 @@ const struct ckpt_format_ops ckpt_dcp_ops = {
     .keeps_names = true,
     .heads = heads,
     .recognize = ckpt_dcp_recognize,
+    .recognize_within = ckpt_dcp_recognize_within,
     .explain = ckpt_dcp_explain,
     .open = open_dcp,
     .close = ckpt_blobs_destroy,

@@ -8,6 +8,7 @@
 
 #include "format/dcp/dcp.h"
 #include "format/hf/extras.h"
+#include "format/hf/hf_names.h"
 #include "ranks.h"
 
 #define ACCELERATE "pytorch_model_fsdp_" /* rank0.bin, and 1_rank0.bin of a second model */
@@ -15,6 +16,7 @@
 /* What the files of the ranks begin with. */
 struct fronts {
     char *first, *other; /* owned */
+    bool whole;          /* there are weights that go before them */
 };
 
 static int note_name(void *ctx, const char *name, struct fsdp_err *err)
@@ -23,6 +25,7 @@ static int note_name(void *ctx, const char *name, struct fsdp_err *err)
     size_t nbytes;
     int rank;
 
+    fronts->whole |= ckpt_hf_is_whole(name);
     if (!ckpt_fsdp1_is_rank(&rank, &nbytes, name))
         return FSDP_OK;
     char *front = fsdp_sprintf(err, "%.*s", (int)nbytes, name);
@@ -53,7 +56,7 @@ static void free_fronts(struct fronts *fronts)
 
 static int find_fronts(struct fronts *out, const struct ckpt *ckpt, struct fsdp_err *err)
 {
-    *out = (struct fronts){NULL, NULL};
+    *out = (struct fronts){.whole = false};
     const int rc = ckpt_store_list(ckpt->store, ckpt->path, note_name, out, err);
     if (rc)
         free_fronts(out);
@@ -65,7 +68,7 @@ static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
     struct fronts fronts;
 
     FSDP_TRY(find_fronts(&fronts, ckpt, err));
-    *out = fronts.first != NULL;
+    *out = fronts.first && !fronts.whole;
     free_fronts(&fronts);
     return FSDP_OK;
 }

@@ -303,16 +303,34 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
     return FSDP_OK;
 }
 
+struct seen {
+    bool weights;
+    char sharded[128]; /* what is there besides; "" nothing */
+};
+
 static int finds_safetensors(void *ctx, const char *name, struct fsdp_err *err)
 {
+    struct seen *seen = ctx;
     (void)err;
-    *(bool *)ctx |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
+    seen->weights |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
+    if (ckpt_hf_is_sharded(name))
+        snprintf(seen->sharded, sizeof seen->sharded, "%s", name);
     return FSDP_OK;
 }
 
 static int recognize_folder(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 {
-    return ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, out, err);
+    struct seen seen = {.weights = false};
+
+    FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_safetensors, &seen, err));
+    *out = seen.weights;
+    if (*out && *seen.sharded)
+        fsdp_log(
+            FSDP_LOG_INFO,
+            "'%s': its safetensors files are read; '%s' is there, too: name it for what the run "
+            "saved",
+            ckpt->path, seen.sharded);
+    return FSDP_OK;
 }
 
 /* torch's Hugging Face layout has a .metadata, too. */

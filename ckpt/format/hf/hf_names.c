@@ -21,6 +21,20 @@ bool ckpt_hf_is_index(const char *name)
     return ends_with(name, ".safetensors.index.json");
 }
 
+bool ckpt_hf_is_whole(const char *name)
+{
+    static const char front[] = "pytorch_model";
+    const size_t n = sizeof front - 1;
+    return ckpt_hf_is_weights(name) || ckpt_hf_is_index(name) ||
+           (!strncmp(name, front, n) && (name[n] == '-' || name[n] == '.') &&
+            (ends_with(name, ".bin") || ends_with(name, ".bin.index.json")));
+}
+
+bool ckpt_hf_is_sharded(const char *name)
+{
+    return !strncmp(name, "pytorch_model_fsdp", 18) || !strncmp(name, "global_step", 11);
+}
+
 bool ckpt_hf_is_companion(const char *name)
 {
     static const char *const names[] = {"config.json",

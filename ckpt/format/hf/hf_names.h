@@ -16,4 +16,10 @@ bool ckpt_hf_is_extra(const char *name);
 bool ckpt_hf_is_companion(const char *name);
 bool ckpt_hf_is_index(const char *name);
 
+/* Are these whole weights of a model, which go before what a training program keeps next to them?
+ */
+bool ckpt_hf_is_whole(const char *name);
+/* Is it such a thing: the shards of accelerate or of DeepSpeed? */
+bool ckpt_hf_is_sharded(const char *name);
+
 #endif

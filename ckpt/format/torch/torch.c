@@ -12,11 +12,13 @@
 #include "format/dcp/dcp.h"
 #include "format/dcp/dcp_names.h"
 #include "format/hf/extras.h"
+#include "format/hf/hf_names.h"
 #include "format/hf/index.h"
 #include "saved.h"
 #include "torch_write.h"
 
 #define INDEX_NAME CKPT_TORCH_INDEX_NAME
+#define ACCELERATE_NAME "pytorch_model_fsdp.bin" /* FSDP's FULL_STATE_DICT */
 
 enum { MOST_TENSOR_TEXT = 2 * CKPT_MAX_PATH_NBYTES };
 
@@ -318,6 +320,16 @@ static bool is_weights(const char *name)
             !name[end]);
 }
 
+/* Where there is no file of Hugging Face: what accelerate saved of the first model. */
+static int accelerate_find(struct ckpt_names *files, const struct ckpt_names *all,
+                           struct fsdp_err *err)
+{
+    for (int i = 0; !files->nnames && i < all->nnames; i++)
+        if (!strcmp(all->names[i], ACCELERATE_NAME))
+            return ckpt_names_add(files, ACCELERATE_NAME, err);
+    return FSDP_OK;
+}
+
 static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_hf_index *index,
                       struct fsdp_err *err)
 {
@@ -335,6 +347,8 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_h
         if (is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
     }
+    if (rc == FSDP_OK && !has_index)
+        rc = accelerate_find(files, &all, err);
     ckpt_names_free(&all);
     if (rc == FSDP_OK && has_index)
         return ckpt_hf_index_open(index, ckpt, INDEX_NAME, files, err);
@@ -470,17 +484,28 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
     return FSDP_OK;
 }
 
+struct seen {
+    bool weights, accelerate, safetensors;
+};
+
 static int finds_weights(void *ctx, const char *name, struct fsdp_err *err)
 {
     (void)err;
-    *(bool *)ctx |= is_weights(name) || !strcmp(name, INDEX_NAME);
+    struct seen *seen = ctx;
+    seen->weights |= is_weights(name) || !strcmp(name, INDEX_NAME);
+    seen->accelerate |= !strcmp(name, ACCELERATE_NAME);
+    seen->safetensors |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
     return FSDP_OK;
 }
 
 static int recognize_folder(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 {
-    *out = false;
-    return ckpt_store_list(ckpt->store, ckpt->path, finds_weights, out, err);
+    struct seen seen = {.weights = false};
+    FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_weights, &seen, err));
+    *out = seen.weights || (seen.accelerate && !seen.safetensors);
+    if (*out && !seen.weights)
+        fsdp_log(FSDP_LOG_INFO, "'%s': the weights are in '" ACCELERATE_NAME "'", ckpt->path);
+    return FSDP_OK;
 }
 
 static const char *const heads[] = {INDEX_NAME, NULL};
