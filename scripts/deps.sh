@@ -97,6 +97,8 @@ wheel    | cmd cmake                     | cmake           | cmake             |
 wheel    | cmd nasm                      | nasm            | nasm              | ISA-L's checksums for it
 wheel    | cmd perl                      | perl            | perl              | configures OpenSSL for it
 wheel    | cmd dpkg-source               | dpkg-dev        | -                 | unpacks their sources
+wheel    | cmd openssl                   | openssl         | openssl           | a certificate of the tests' own
+wheel    | cmd mmdebstrap                | mmdebstrap      | -                 | a clean root of Debian 11, where it is tested (optional: for check-wheel alone)
 wheel    | cmd python3                   | python3         | python3           | runs the compiler, and what it packs
 wheel    | py ensurepip                  | python3-venv    | python3           | a place of its own for it
 wheel    | file /etc/ssl/certs/ca-certificates.crt | ca-certificates | ca-certificates | fetching the compiler from PyPI

@@ -15,7 +15,7 @@ check() { # text, offending lines
     fi
 }
 
-code=$(find libfsdp launcher ckpt models tests scripts .ci Makefile config.mk -type f \
+code=$(find libfsdp launcher ckpt models python packaging tests scripts .ci Makefile config.mk -type f \
     \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name Makefile -o -name '*.mk' -o -name run \))
 c_code=$(grep -E '\.([ch]|cuh?)$' <<<"$code")
 # Not the programs: tools, the training program, the process side of fsdp-launch and of its ranks.

@@ -15,7 +15,7 @@ check() { # text, offenders
 }
 words='\b([Bb]y lot|[Bb]y chance|gone on with|[Gg]oes on|[Gg]o on|[Mm]ends?|[Bb]eside|how far they went|[Ww]hat is gathered|knows? no)\b'
 files() {
-    find libfsdp launcher ckpt models examples packaging scripts slurm docs tests README.md CHANGELOG.md SECURITY.md NOTICE CONTRIBUTING.md Makefile -type f \
+    find libfsdp launcher ckpt models python examples packaging scripts slurm docs tests README.md CHANGELOG.md SECURITY.md NOTICE CONTRIBUTING.md Makefile -type f \
         \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.py' -o \
         -name '*.yaml' -o -name '*.sbatch' -o -name '*.[0-9]' -o -name Makefile \) \
         ! -path 'tests/data/*' ! -path 'docs/style.md' ! -path 'tests/house/words.sh'
