@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ckpt/adapter.h"
+#include "ckpt/average.h"
 #include "keep/card.h"
 #include "source/format_ops.h"
 #include "util/limits.h"
@@ -177,13 +178,23 @@ static void count_text(char out[40], uint64_t count)
     out[to] = 0;
 }
 
+/* Elements of a weight; scales have none. */
+static uint64_t weight_nelem(const struct ckpt_job *job, const struct ckpt_job_tensor *t)
+{
+    if (t->kind != FSDP_SLICE_MODEL)
+        return 0;
+    if (t->form == CKPT_FORM_VALUES)
+        return fsdp_tensor_nelem(&t->tensor);
+    return t->form == CKPT_FORM_CODES ? fsdp_tensor_nelem(&job->quant->weights[t->weight].tensor)
+                                      : 0;
+}
+
 static void weights_add(struct ckpt_text *card, const struct ckpt_job *job)
 {
     char text[40];
     uint64_t nelem = 0;
     for (int i = 0; i < job->ntensors; i++)
-        if (job->tensors[i].kind == FSDP_SLICE_MODEL)
-            nelem += fsdp_tensor_nelem(&job->tensors[i].tensor);
+        nelem += weight_nelem(job, &job->tensors[i]);
     count_text(text, nelem);
     row_add(card, "parameters", text);
     const char *dtype = ckpt_job_dtype_name(job);
@@ -202,10 +213,18 @@ static void source_add(struct ckpt_text *card, const struct ckpt_job *job)
         row_add(card, "adapter", name);
     }
     last_part(name, ckpt_path(job->ckpt));
-    row_add(card, "checkpoint", name);
+    row_add(card, job->args->average ? "average of" : "checkpoint", name);
+    for (int i = 1; job->args->average; i++) {
+        if (!(of = ckpt_average_member(job->args->average, i)))
+            break;
+        last_part(name, ckpt_path(of));
+        row_add(card, "and", name);
+    }
     snprintf(step, sizeof step, "%lld", (long long)job->ckpt->m.step);
     if (job->ckpt->m.step >= 0)
         row_add(card, "step", step);
+    if (job->args->quantize)
+        row_add(card, "quantized", job->args->quantize);
     if (job->args->ema)
         row_add(card, "weights", "moving averages over the steps of training");
 }

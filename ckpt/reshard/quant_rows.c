@@ -49,12 +49,13 @@ int ckpt_job_quant_read(const struct ckpt_job_buffers *buffers, const struct ckp
 {
     const struct fsdp_tensor *t = &job->quant->weights[weight].tensor;
     const struct ckpt_job_part *from = &job->parts[part];
-    const enum fsdp_dtype dtype = job->ckpt->m.layout.tensors[from->tensor].tensor.dtype;
+    const enum fsdp_dtype dtype = ckpt_job_dtype(job, from->tensor);
     const struct fsdp_box box = {.offset = {row}, .length = {nrows, t->shape[1]}};
     const uint64_t nelem = nrows * t->shape[1];
     struct ckpt_job_dst to = *read;
 
     to.dst = buffers->in;
+    to.narrow = fsdp_dtype_nbytes(t->dtype) < 4;
     FSDP_TRY(ckpt_job_read(&to, job, from, &box, err));
     ckpt_convert(buffers->values, FSDP_F32, buffers->in, dtype, nelem);
     if (dtype != t->dtype) { /* the scheme's scales are of what a cast makes of it */

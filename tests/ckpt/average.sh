@@ -106,6 +106,15 @@ ok $? "two checkpoints and no --average"
 "$BIN/ckpt-merge" --average $a b -o b --overwrite >log 2>err
 ok "$([ $? = 1 ] && "$BIN/ckpt-diff" --model b $b >log 2>>err; echo $?)" "an output that is an input"
 
+for dtype in float32 bfloat16; do
+    for scheme in fp8_dynamic fp8_tensor w8a16_channel; do
+        rm -rf of-average of-it average
+        merge --average $a $b=3 -o average --dtype $dtype && merge average -o of-it --quantize $scheme &&
+            merge --average $a $b=3 -o of-average --dtype $dtype --quantize $scheme && "$BIN/ckpt-diff" of-it of-average >log 2>err
+        ok $? "quantized: $scheme of $dtype"
+    done
+done
+
 cp -r $c damaged
 file=$(ls damaged/model/* | head -n 1)
 at=$(stat -c %s "$file")
