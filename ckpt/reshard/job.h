@@ -317,6 +317,8 @@ uint64_t ckpt_job_nelem(const struct ckpt_job_tensor *tensor, uint64_t nbytes);
 /* Are its elements more than copied or cast? */
 bool ckpt_job_computes(const struct ckpt_job *job, const struct ckpt_job_tensor *tensor);
 
+/* lists.c: the name that config.json has for the weights' type; NULL where they have several. */
+const char *ckpt_job_dtype_name(const struct ckpt_job *job);
 /* lists.c: the box of a piece: whole rows of its tensor. */
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece);
 

@@ -2,6 +2,7 @@
 /* The lists that a job is made of. */
 #include <string.h>
 
+#include "format/hf/hf_names.h"
 #include "job.h"
 #include "layout/layout.h"
 
@@ -67,6 +68,20 @@ bool ckpt_job_computes(const struct ckpt_job *job, const struct ckpt_job_tensor 
     for (int i = t->first_part; !computes && i < t->first_part + t->nparts; i++)
         computes = job->parts[i].order == CKPT_ROWS_COLUMNS || job->parts[i].skip;
     return computes;
+}
+
+const char *ckpt_job_dtype_name(const struct ckpt_job *job)
+{
+    int dtype = -1;
+    for (int i = 0; i < job->ntensors; i++) {
+        if (!fsdp_dtype_is_float(job->tensors[i].tensor.dtype) ||
+            job->tensors[i].form == CKPT_FORM_CODES)
+            continue;
+        if (dtype >= 0 && dtype != (int)job->tensors[i].tensor.dtype)
+            return NULL;
+        dtype = (int)job->tensors[i].tensor.dtype;
+    }
+    return dtype < 0 ? NULL : ckpt_hf_dtype_name((enum fsdp_dtype)dtype);
 }
 
 struct fsdp_box ckpt_job_piece_box(const struct ckpt_job *job, const struct ckpt_job_piece *piece)

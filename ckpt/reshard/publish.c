@@ -11,35 +11,6 @@
 
 /* ---- Hugging Face folder --------------------------------------------------------------------- */
 
-const char *ckpt_job_dtype_name(const struct ckpt_job *job)
-{
-    int dtype = -1;
-    for (int i = 0; i < job->ntensors; i++) {
-        if (!fsdp_dtype_is_float(job->tensors[i].tensor.dtype) ||
-            job->tensors[i].form == CKPT_FORM_CODES)
-            continue;
-        if (dtype >= 0 && dtype != (int)job->tensors[i].tensor.dtype)
-            return NULL;
-        dtype = (int)job->tensors[i].tensor.dtype;
-    }
-    switch (dtype) {
-    case FSDP_F32:
-        return "float32";
-    case FSDP_BF16:
-        return "bfloat16";
-    case FSDP_F16:
-        return "float16";
-    case FSDP_F64:
-        return "float64";
-    case FSDP_F8_E4M3:
-        return "float8_e4m3fn";
-    case FSDP_F8_E5M2:
-        return "float8_e5m2";
-    default:
-        return NULL;
-    }
-}
-
 /* Says how the weights are quantized, if they are, or that they are no more. Returns whether that
  * is news. */
 static bool adjust_quantization(json_t *root, const struct ckpt_job *job)

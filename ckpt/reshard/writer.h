@@ -66,8 +66,6 @@ const struct ckpt_writer_ops *ckpt_writer_of(enum ckpt_output output);
 
 /* card.c: README.md, where it is wanted. */
 int ckpt_job_write_card(struct ckpt_job *job, struct fsdp_err *err);
-/* publish.c: the name that config.json has for the weights' type; NULL where they have several. */
-const char *ckpt_job_dtype_name(const struct ckpt_job *job);
 
 /* folder.c: the end of a folder of whole tensors for transformers: the index, where there are
  * several files, and a word where there is no config.json. more: names besides those of the

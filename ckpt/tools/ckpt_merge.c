@@ -9,7 +9,7 @@
 
 struct settings {
     struct tool tool; /* first */
-    bool dcp, torch, no_card, average, watches;
+    bool dcp, torch, no_card, check, average, watches;
     struct watch_args watch;
     const char *type; /* of a GGUF file */
     const char *adapters[TOOL_MAX_GLOBS];
@@ -82,6 +82,9 @@ static const struct fsdp_cli_option merge_rows[] = {
     {"quantize-ignore", .arg = "GLOB", .kind = FSDP_CLI_OWN, .parse = take_ignored,
      .help = "leave layers of matching names as they are, as the head always is; repeat it for "
              "more"},
+    {"check", .offset = AT(check),
+     .help = "write nothing: compare names, shapes and types of CHECKPOINT's tensors with its "
+             "config.json"},
     {"all", .offset = AT(tool.args.all), .help = "also write the optimizer's tensors"},
     {"ema", .offset = AT(tool.args.ema),
      .help = "write the moving averages of the weights (optim.ema_decay); frozen weights stay as "
@@ -112,7 +115,8 @@ static const struct fsdp_cli_program program = {
     .name = "ckpt-merge",
     .usage = "[options] CHECKPOINT -o OUTPUT\n"
              "--average [options] CHECKPOINT[=WEIGHT]... -o OUTPUT\n"
-             "--watch [options] CHECKPOINTS -o OUTPUT",
+             "--watch [options] CHECKPOINTS -o OUTPUT\n"
+             "--check CHECKPOINT",
     .purpose = "Writes the full weights of a sharded checkpoint: to one file if OUTPUT ends in "
                ".safetensors, to a GGUF file for llama.cpp if it ends in .gguf, to a file of "
                "torch.save if it ends in .pt, .pth or .bin, else to a Hugging Face folder.\n"
@@ -240,6 +244,15 @@ int main(int argc, char **argv)
     int status = tool_parse(tool, argc, argv);
     if (status >= 0)
         return status;
+    if (set.check && (tool->args.out || set.average || set.watches || set.nadapters))
+        return tool_fail(tool, TOOL_USAGE,
+                         "--check looks at one checkpoint and writes nothing: leave out -o, "
+                         "--average, --watch and --adapter");
+    if (set.check && tool->noperands > 1)
+        return tool_fail(tool, TOOL_USAGE, "give exactly one checkpoint: ckpt-merge --check %s",
+                         tool->operands[0]);
+    if (set.check)
+        return tool_check(tool, tool->operands[0]);
     tool->args.card = !set.no_card;
     if (set.dcp && set.torch)
         return tool_fail(tool, TOOL_USAGE, "an output has one form: --dcp or --torch");

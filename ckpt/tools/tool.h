@@ -104,6 +104,10 @@ int tool_write_opened(struct tool *tool, struct ckpt *ckpt);
 /* Prints what came of it. */
 int tool_print_result(const struct tool *tool, const struct ckpt_reshard_result *result);
 
+/* Compares the headers of a checkpoint with its config.json (ckpt_check), and prints a line, or
+ * each mismatch. Returns the exit status. */
+int tool_check(const struct tool *tool, const char *path);
+
 /* For a long operation: SIGINT, SIGTERM and SIGHUP end it within a second, a second one at once;
  * progress (a ckpt_progress_f; ctx: the tool) is shown. */
 void tool_watch(struct tool *tool);

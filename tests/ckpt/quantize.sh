@@ -104,8 +104,8 @@ refused() { # status, text, what, arguments of ckpt-merge...
     ok $? "refused: $what"
 }
 refused 2 "'int3'" 'an unknown scheme' tiny --quantize int3
-refused 2 'leave out --dcp and --all' '--dcp' tiny --dcp
-refused 2 'leave out --dcp and --all' '--all' tiny --all
+refused 2 'leave out --dcp, --torch and --all' '--dcp' tiny --dcp
+refused 2 'leave out --dcp, --torch and --all' '--all' tiny --all
 refused 2 'a GGUF file has --type' 'a GGUF file' tiny -o refused.gguf
 refused 2 'name a folder as the output' 'one file' tiny -o refused.safetensors
 merge tiny -o refused --quantize-ignore '*'

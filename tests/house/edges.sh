@@ -48,6 +48,7 @@ launcher/sbatch        fsdp/base.h
 ckpt.h                 fsdp/base.h
 ckpt/adapter           ckpt.h ckpt/file ckpt/source ckpt/util
 ckpt/average           ckpt.h ckpt/layout ckpt/source ckpt/util
+ckpt/check             ckpt/format/hf ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
@@ -58,7 +59,7 @@ ckpt/format/dcp        ckpt.h ckpt/format/archive ckpt/format/hf ckpt/format/pic
 ckpt/format/deepspeed  ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/fsdp1      ckpt.h ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/gguf       ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
-ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/format/hf         ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/format/megatron   ckpt/format/archive ckpt/format/dcp ckpt/format/hf ckpt/format/pickle ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/native     ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/format/pickle     ckpt/util fsdp/base.h

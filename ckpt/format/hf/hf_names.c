@@ -68,3 +68,12 @@ bool ckpt_hf_is_extra(const char *name)
             return true;
     return false;
 }
+
+const char *ckpt_hf_dtype_name(enum fsdp_dtype dtype)
+{
+    static const char *const names[FSDP_NDTYPES] = {
+        [FSDP_F32] = "float32", [FSDP_BF16] = "bfloat16",         [FSDP_F16] = "float16",
+        [FSDP_F64] = "float64", [FSDP_F8_E4M3] = "float8_e4m3fn", [FSDP_F8_E5M2] = "float8_e5m2",
+    };
+    return names[dtype];
+}

@@ -3,7 +3,7 @@
 #ifndef CKPT_HF_NAMES_H
 #define CKPT_HF_NAMES_H
 
-#include <stdbool.h>
+#include "fsdp/base.h"
 
 #define CKPT_CARD_NAME "README.md" /* of a model */
 #define CKPT_HF_INDEX_NAME "model.safetensors.index.json"
@@ -21,5 +21,7 @@ bool ckpt_hf_is_index(const char *name);
 bool ckpt_hf_is_whole(const char *name);
 /* Is it such a thing: the shards of accelerate or of DeepSpeed? */
 bool ckpt_hf_is_sharded(const char *name);
+/* "bfloat16": the name that config.json has for a type; NULL: none. */
+const char *ckpt_hf_dtype_name(enum fsdp_dtype dtype);
 
 #endif

@@ -515,6 +515,25 @@ struct ckpt_reshard_result {
 int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
                  const struct ckpt_reshard_args *args, struct fsdp_err *err);
 
+enum { CKPT_CHECK_WHY = 512 };
+/* What does not fit config.json. */
+struct ckpt_mismatch {
+    const char *tensor, *file; /* NULL: of no single one */
+    const char *text;          /* one sentence, which names both */
+};
+typedef void ckpt_mismatch_f(void *ctx, const struct ckpt_mismatch *mismatch);
+struct ckpt_check_result {
+    int nmismatches, ntensors;
+    bool by_family;           /* names and shapes were compared with those of the model's family */
+    char family[64];          /* model_type; "": config.json has none */
+    char why[CKPT_CHECK_WHY]; /* why not by_family: one sentence */
+};
+/* Compares the headers of an opened checkpoint with the config.json next to it: each tensor that
+ * the model needs is there in its shape, no other is, types are those that it says, and an index
+ * has the right size. Reads no weights. FSDP_OK also where there are mismatches. Local, blocks. */
+int ckpt_check(struct ckpt_check_result *out, struct ckpt *ckpt, ckpt_mismatch_f *report, void *ctx,
+               struct fsdp_err *err);
+
 struct ckpt_copy_args {
     uint32_t version;
     const char *out; /* the copy; with '/' at its end: a folder or address that it shall be in,

@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ckpt-merge --check: a model that fits its config.json, and each way in which one does not, by tensor and file.
+# tests/interop/check.sh has every family.
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+check() { "$BIN/ckpt-merge" --check "$@" >log 2>err </dev/null; }
+merge() { "$BIN/ckpt-merge" "$@" --quiet >log 2>err </dev/null; }
+holds() { grep -q -F -- "$2" "$1"; }
+fine() { # folder, text of the line, description
+    check "$1" && holds log "$2" && [ ! -s err ]
+    ok $? "$3: $(cat log)"
+}
+# As many lines as texts: each line has one.
+wrong() { # folder, description, texts...
+    local folder=$1 what=$2 text
+    shift 2
+    check "$folder"
+    local status=$?
+    local good=$([ $status = 1 ] && [ "$(wc -l <err)" = $# ] && holds log "$# mismatch" && echo yes)
+    for text in "$@"; do
+        holds err "$text" || good=
+    done
+    [ -n "$good" ]
+    ok $? "$what: $(head -n 1 err)"
+}
+changed() { # folder, sed's script for config.json
+    rm -rf "$1"
+    cp -r tiny "$1"
+    sed -i -E "$2" "$1/config.json"
+}
+install -D -m 644 -t tiny "$TOP/tests/data/llama-tiny"/{config.json,model.safetensors}
+
+# ---- what is right -------------------------------------------------------------------------------
+
+fine tiny "OK: 21 tensors, as config.json has them of a model of type 'llama'" 'a folder'
+fine tiny/model.safetensors 'OK: 21 tensors, as config.json has them' 'a file next to its config.json'
+fine "$TOP/tests/data/gpt2-tiny" "of type 'gpt2'" 'GPT-2, with tied weights'
+merge tiny -o half --dtype bfloat16 --max-shard-size 100K && fine half 'OK: 21 tensors' 'a merge with an index, cast'
+merge tiny -o bin --torch && fine bin 'OK: 21 tensors' 'a folder of pytorch_model.bin'
+"$BIN/ckpt-reshard" tiny -o native --world 3 --quiet >log 2>err && fine native 'OK: 21 tensors' 'a checkpoint for three ranks'
+check --json half && holds log '"ok": true' && holds log '"family": "llama"' && holds log '"compared": "family"' && holds log '"mismatches": []'
+ok $? '--json'
+changed tied 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
+fine tied 'OK: 21 tensors' 'a tied head that is stored, too'
+merge tied -o tied-out --exclude lm_head.weight && fine tied-out 'OK: 20 tensors' 'a tied head that is not'
+
+# ---- where only headers can be compared ----------------------------------------------------------
+
+changed unknown 's/"llama"/"mamba"/'
+fine unknown "names and shapes are not compared: the tensors of model_type 'mamba' are not known" 'an unknown family'
+changed quantized 's/^\{/{"quantization_config": {"quant_method": "fp8"},/'
+fine quantized 'not compared: the model is quantized' 'a quantized model'
+changed bare '' && rm bare/config.json
+fine bare 'not compared: there is no config.json' 'no config.json'
+fine half/model-00001-of-0000*.safetensors 'this is one of several files' 'one part of several'
+check unknown --json && holds log '"compared": "headers"' && holds log "'mamba' are not known"
+ok $? 'and so does --json'
+
+# ---- what is wrong -------------------------------------------------------------------------------
+
+merge tiny -o less --exclude model.layers.1.mlp.up_proj.weight --exclude lm_head.weight
+wrong less 'missing tensors' "tensor 'lm_head.weight' of shape [" "tensor 'model.layers.1.mlp.up_proj.weight' of shape ["
+echo 'model.norm.weight -> model.normal.weight' >map
+merge tiny -o renamed --map map
+wrong renamed 'a tensor of another name' "'model.norm.weight' of shape [64] is missing" \
+    "tensor 'model.normal.weight' in 'model.safetensors' is not one that a model of type 'llama' has"
+changed vocab 's/"vocab_size": [0-9]+/"vocab_size": 300/'
+wrong vocab 'another vocabulary' "tensor 'model.embed_tokens.weight' in 'model.safetensors' has shape [" "'lm_head.weight'"
+changed layers 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'
+check layers
+[ $? = 1 ] && [ "$(grep -c "tensor 'model.layers.1..*is not one that" err)" = 9 ] && [ "$(wc -l <err)" = 9 ]
+ok $? "a layer more than config.json has"
+changed bias 's/"attention_bias": false/"attention_bias": true/'
+check bias
+[ $? = 1 ] && [ "$(grep -c "_proj.bias' of shape .* is missing" err)" = 8 ]
+ok $? "biases that config.json asks for"
+changed dtype 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"\1": "float16"/'
+wrong dtype 'another dtype' "says torch_dtype 'float16'; all 21 tensors are float32"
+changed twice 's/^\{/{"vocab_size": 1,/'
+wrong twice 'a config.json that is no JSON' 'config.json is not valid JSON'
+changed broken 's/"vocab_size": [0-9]+,//'
+wrong broken 'no vocab_size' "config.json: it has no vocab_size, which a model of type 'llama' needs"
+cp -r half total && sed -i -E 's/("total_size": )[0-9]+/\1 7/' total/model.safetensors.index.json
+wrong total 'a wrong total_size' 'says a total_size of 7 bytes; the tensors have'
+cp -r half misplaced && sed -i 's/\("lm_head.weight": "model-0000\)./\17/' misplaced/model.safetensors.index.json
+check misplaced
+[ $? = 1 ] && holds err 'lm_head.weight' || holds err 'model-00007'
+ok $? "an index that places a tensor elsewhere: $(tail -n 1 err)"
+check misplaced --json
+[ $? = 1 ] && holds log '"ok": false' && holds log '"text"'
+ok $? 'and so does --json'
+check vocab --json
+[ $? = 1 ] && holds log '"tensor": "lm_head.weight"' && holds log '"file": "model.safetensors"'
+ok $? '--json names tensor and file'
+check nowhere
+[ $? = 1 ] && holds err nowhere
+ok $? "nothing there: $(tail -n 1 err)"
+check tiny -o x
+[ $? = 2 ] && holds err 'leave out -o' && [ ! -e x ]
+ok $? 'with an output'
+echo "1..$n"
+exit $bad

@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ckpt-merge --check against transformers: a model of every family that it writes is right, tied and untied, and with one
+# tensor less, one more or one of another shape it is not. The Hub's library reads the card of a merge.
+# run: timeout=400
+cd "$TEST_TMP" || exit 1
+if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
+    exit 0
+fi
+. "$TOP/tests/lib/tap.sh"
+export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
+python() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/check.py" "$@"; }
+
+python make >log 2>&1
+ok $? "transformers writes the models"
+while read -r model; do
+    "$BIN/ckpt-merge" --check "right/$model" >log 2>err && grep -q "OK: .* of a model of type" log
+    ok $? "$model: $(tail -n 1 log)"
+done <models
+while read -r model kind tensor; do
+    "$BIN/ckpt-merge" --check "wrong/$model-$kind" >log 2>err
+    [ $? = 1 ] && [ "$(wc -l <err)" = 1 ] && grep -q -F "tensor '$tensor'" err
+    ok $? "$model, $kind: $(tail -n 1 err)"
+done <mistakes
+"$BIN/ckpt-merge" right/llama -o card --dtype bfloat16 --quiet >log 2>&1 && python card card >>log 2>&1
+ok $? "huggingface_hub reads the card, and transformers the dtype"
+echo "1..$n"
+exit $bad
