@@ -58,6 +58,8 @@ static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const str
 static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged,
                       struct fsdp_err *err)
 {
+    const bool same_rows = ckpt_job_turns_halves(job);
+
     for (int i = 0; i < job->ntensors; i++) {
         struct ckpt_job_tensor *t = &job->tensors[i];
         enum ckpt_map_rows rows;
@@ -74,10 +76,10 @@ static int rename_all(struct ckpt_job *job, const struct ckpt_map *map, int *nch
         t->stored = changes ? NULL : t->stored;
         *nchanged += changes;
         /* A parameter's step, in an optimizer's state, is a number without rows. */
-        if (rows != CKPT_MAP_ROWS_SAME && t->tensor.ndim)
-            FSDP_TRY(check_rows(job, t, err));
-        if (rows != CKPT_MAP_ROWS_SAME && t->tensor.ndim)
-            FSDP_TRY(order_rows(job, t, map, rows, err));
+        if (rows == CKPT_MAP_ROWS_SAME || same_rows || !t->tensor.ndim)
+            continue;
+        FSDP_TRY(check_rows(job, t, err));
+        FSDP_TRY(order_rows(job, t, map, rows, err));
     }
     for (int i = 0; i < job->naliases; i++) {
         char *name = ckpt_map_tensor_name(map, job->aliases[i].name, false, NULL, err);
@@ -294,6 +296,9 @@ static int apply(struct ckpt_job *job, const struct ckpt_map *map, int *nchanged
     case CKPT_MAP_MEGATRON:
         *nchanged = 1;
         return ckpt_job_map_megatron(job, err);
+    case CKPT_MAP_TITAN:
+        FSDP_TRY(ckpt_job_map_experts(job, map->to_pairs, nchanged, err));
+        return rename_all(job, map, nchanged, err);
     default:
         return rename_all(job, map, nchanged, err);
     }

@@ -3,7 +3,8 @@
  * The writer under merge and reshard, in progress.
  *
  *   select.c      stored tensors -> output tensors: chosen, renamed, joined, cut, cast
- *   apply_map.c   the renaming, joining and cutting; map_megatron.c, heads.c
+ *   apply_map.c   the renaming, joining and cutting; map_megatron.c,
+ *                 map_titan.c, heads.c
  *   quantize.c    weights of linear layers -> codes and scales; measure.c, quant_rows.c
  *   files.c       output tensors -> files, and which rows each holds
  *   name.c        what the output is called, what must not be overwritten, the temporary folder
@@ -208,6 +209,11 @@ int ckpt_job_heads(struct ckpt_job_heads *out, const struct ckpt_job *job, const
                    struct fsdp_err *err);
 /* config.json's vocab_size; 0: not known. */
 uint64_t ckpt_job_vocab(const struct ckpt_job *job);
+/* map_titan.c: torchtitan's stacked experts, one tensor for each; the other way they are refused.
+ */
+int ckpt_job_map_experts(struct ckpt_job *job, bool to_titan, int *nchanged, struct fsdp_err *err);
+/* Does the rotary embedding of the model turn halves of a head in torchtitan, too (Qwen3)? */
+bool ckpt_job_turns_halves(const struct ckpt_job *job);
 /* map_megatron.c: Megatron-Core's names and stacked layers to Hugging Face's. */
 int ckpt_job_map_megatron(struct ckpt_job *job, struct fsdp_err *err);
 

@@ -10,8 +10,9 @@ enum { MAX_RULES = 4096, MAX_GROUPS = 10, MAX_RULES_NBYTES = 1 << 20 };
 
 /* ---- ready maps ------------------------------------------------------------------------------ */
 
-/* torchtitan's names and Hugging Face's, of Llama. Meta's rotary embedding turns neighbours,
- * Hugging Face's the two halves of a head: rows of queries and keys change places. */
+/* torchtitan's names and Hugging Face's, of Llama and Qwen3. Llama's rotary embedding turns
+ * neighbours there, Hugging Face's the two halves of a head: rows of queries and keys change
+ * places. That of Qwen3 turns halves in both (apply_map.c). */
 static const struct {
     const char *titan, *hf;
     enum ckpt_map_rows rows;
@@ -26,6 +27,9 @@ static const struct {
     {"layers.$1.feed_forward.w2.$2", "model.layers.$1.mlp.down_proj.$2", CKPT_MAP_ROWS_SAME},
     {"layers.$1.attention_norm.$2", "model.layers.$1.input_layernorm.$2", CKPT_MAP_ROWS_SAME},
     {"layers.$1.ffn_norm.$2", "model.layers.$1.post_attention_layernorm.$2", CKPT_MAP_ROWS_SAME},
+    {"layers.$1.attention.q_norm.$2", "model.layers.$1.self_attn.q_norm.$2", CKPT_MAP_ROWS_SAME},
+    {"layers.$1.attention.k_norm.$2", "model.layers.$1.self_attn.k_norm.$2", CKPT_MAP_ROWS_SAME},
+    {"layers.$1.moe.router.gate.$2", "model.layers.$1.mlp.gate.$2", CKPT_MAP_ROWS_SAME},
     {"norm.$1", "model.norm.$1", CKPT_MAP_ROWS_SAME},
     {"output.$1", "lm_head.$1", CKPT_MAP_ROWS_SAME},
     /* Names of 2026, which are read; the names above are written. */
@@ -43,8 +47,8 @@ static const struct {
     enum ckpt_map_action action;
     bool to_titan;
 } ready[] = {
-    {"torchtitan-to-hf", CKPT_MAP_RENAME, false},
-    {"hf-to-torchtitan", CKPT_MAP_RENAME, true},
+    {"torchtitan-to-hf", CKPT_MAP_TITAN, false},
+    {"hf-to-torchtitan", CKPT_MAP_TITAN, true},
     {"fuse-qkv", CKPT_MAP_FUSE_QKV, false},
     {"split-qkv", CKPT_MAP_SPLIT_QKV, false},
     {"fuse-gate-up", CKPT_MAP_FUSE_GATE_UP, false},
@@ -177,7 +181,7 @@ int ckpt_map_create(struct ckpt_map *out, const char *text, struct fsdp_err *err
             continue;
         known = true;
         out->action = ready[i].action;
-        if (out->action == CKPT_MAP_RENAME)
+        if (out->action == CKPT_MAP_TITAN)
             rc = make_llama(out, ready[i].to_titan, err);
     }
     if (!known)
@@ -237,14 +241,21 @@ char *ckpt_map_name(const struct ckpt_map *map, const char *name, enum ckpt_map_
     return fsdp_strdup(name, err);
 }
 
+size_t ckpt_map_state_nbytes(const char *name)
+{
+    const char *state = strncmp(name, "state.", 6) ? strstr(name, ".state.") : name;
+    return !state ? 0 : (size_t)(state - name) + (state == name ? 6 : 7);
+}
+
 /* "state.<parameter>.<name>": the parameter between prefix and suffix; else all of it. */
 static void find_parameter(const char *name, bool optim, size_t *begin, size_t *end)
 {
     const char *dot = strrchr(name, '.');
+    const size_t front = optim ? ckpt_map_state_nbytes(name) : 0;
     *begin = 0;
     *end = strlen(name);
-    if (optim && !strncmp(name, "state.", 6) && dot > name + 6) {
-        *begin = 6;
+    if (front && dot > name + front) {
+        *begin = front;
         *end = (size_t)(dot - name);
     }
 }

@@ -27,6 +27,7 @@ enum ckpt_map_action {
     CKPT_MAP_FUSE_GATE_UP,
     CKPT_MAP_SPLIT_GATE_UP,
     CKPT_MAP_MEGATRON,
+    CKPT_MAP_TITAN, /* rules, and what no rule of a name can say (map_titan.c) */
 };
 
 struct ckpt_map {
@@ -44,6 +45,9 @@ void ckpt_map_destroy(struct ckpt_map *map);
  * may be NULL. */
 char *ckpt_map_name(const struct ckpt_map *map, const char *name, enum ckpt_map_rows *rows,
                     struct fsdp_err *err);
+/* Bytes of an optimizer's name before its parameter: "state.", which may lie in containers
+ * ("optimizer.state."); 0: it is no such name. */
+size_t ckpt_map_state_nbytes(const char *name);
 /* The name of a tensor: of an optimizer's, the parameter's part is mapped, and what is around it
  * stays. Freed with fsdp_free. */
 char *ckpt_map_tensor_name(const struct ckpt_map *map, const char *name, bool optim,

@@ -249,8 +249,8 @@ int main(int argc, char **argv)
                          "--check looks at one checkpoint and writes nothing: leave out -o, "
                          "--average, --watch and --adapter");
     if (set.check && tool->noperands > 1)
-        return tool_fail(tool, TOOL_USAGE, "give exactly one checkpoint: ckpt-merge --check %s",
-                         tool->operands[0]);
+        return tool_fail(tool, TOOL_USAGE,
+                         "give exactly one checkpoint: ckpt-merge --check CHECKPOINT");
     if (set.check)
         return tool_check(tool, tool->operands[0]);
     tool->args.card = !set.no_card;
