@@ -2,7 +2,9 @@
 /*
  * Universal checkpoints, which ds_to_universal.py writes: zero/PARAMETER/ has fp32.pt, exp_avg.pt
  * and what else the optimizer keeps, each a whole tensor or {'param': tensor}, and step.pt. The
- * model states lie next to zero/.
+ * model states lie next to zero/. What is not read (zero/optimizer_state.pt with the settings of
+ * the groups, the folders of tied parameters' other names) is of the checkpoint, too: a copy has
+ * it.
  */
 #include <string.h>
 
@@ -35,11 +37,43 @@ static bool slot_of(char *out, size_t nbytes, const char *name)
     return true;
 }
 
+/* One more file of the checkpoint, at the end of the layout's. */
+static int file_add(struct ckpt *ckpt, const char *folder, const char *name, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st;
+    char *file = fsdp_sprintf(err, FOLDER "/%s%s%s", folder, *folder ? "/" : "", name);
+    char *path = file ? ckpt_path_join(ckpt->folder, file, err) : NULL;
+    int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
+
+    if (rc == FSDP_OK && !st.is_folder)
+        rc = ckpt_layout_add_file(&ckpt->m.layout, file, st.nbytes, err);
+    fsdp_free(path);
+    fsdp_free(file);
+    return rc;
+}
+
+/* A folder below zero/ whose files are not read. */
+static int unread_add(struct ckpt *ckpt, const char *name, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+    char *folder = fsdp_sprintf(err, "%s/" FOLDER "/%s", ckpt->folder, name);
+
+    if (!folder)
+        return FSDP_ENOMEM;
+    int rc = ckpt_store_names(&names, ckpt->store, folder, err);
+    fsdp_free(folder);
+    FSDP_TRY(rc);
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
+        if (names.names[i][0] != '.')
+            rc = file_add(ckpt, name, names.names[i], err);
+    ckpt_names_free(&names);
+    return rc;
+}
+
 static int part_add(struct parts *parts, struct ckpt *ckpt, int param, const char *name,
                     struct fsdp_err *err)
 {
     struct part part = {.param = param, .file = ckpt->m.layout.nfiles};
-    struct ckpt_store_stat st;
 
     if (!slot_of(part.slot, sizeof part.slot, name))
         return FSDP_OK;
@@ -48,16 +82,10 @@ static int part_add(struct parts *parts, struct ckpt *ckpt, int param, const cha
     if (!items)
         return FSDP_ENOMEM;
     parts->items = items;
-    char *file = fsdp_sprintf(err, FOLDER "/%s/%s", parts->params.names[param], name);
-    char *path = file ? ckpt_path_join(ckpt->folder, file, err) : NULL;
-    int rc = path ? ckpt_store_stat(&st, ckpt->store, path, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        rc = ckpt_layout_add_file(&ckpt->m.layout, file, st.nbytes, err);
-    if (rc == FSDP_OK)
+    FSDP_TRY(file_add(ckpt, parts->params.names[param], name, err));
+    if (ckpt->m.layout.nfiles > part.file)
         items[parts->count++] = part;
-    fsdp_free(path);
-    fsdp_free(file);
-    return rc;
+    return FSDP_OK;
 }
 
 /* The files of a parameter, that of its masters first. */
@@ -211,14 +239,17 @@ static int parts_take(struct ckpt_ds_reader *r, struct parts *parts, const struc
         const char *param = parts->params.names[i];
         bool is = false;
         /* The folder of another name has the run's dtype, not the masters. */
-        if (param[0] == '.' || ckpt_pk_get(shared, param))
+        if (param[0] == '.')
             continue;
         FSDP_TRY(is_folder(&is, r->ckpt, param, err));
-        if (is && !shape_of(groups, param) && module && !ckpt_pk_get(module, param))
+        if (ckpt_pk_get(shared, param) || !is) {
+            FSDP_TRY(is ? unread_add(r->ckpt, param, err) : file_add(r->ckpt, "", param, err));
+            continue;
+        }
+        if (!shape_of(groups, param) && module && !ckpt_pk_get(module, param))
             return BAD("'%s/" FOLDER "/%s': the model states do not know this parameter",
                        r->ckpt->path, param);
-        if (is)
-            FSDP_TRY(param_list(parts, r->ckpt, i, err));
+        FSDP_TRY(param_list(parts, r->ckpt, i, err));
     }
     FSDP_TRY(ckpt_readers_create(r->ckpt, err));
     for (size_t i = 0; i < parts->count; i++) {
