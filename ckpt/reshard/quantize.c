@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "format/ctensors/ctensors.h"
+#include "source/unpack.h"
 #include "util/text.h"
 #include "writer.h"
 
@@ -105,28 +106,6 @@ static int check_weight(const struct ckpt_job *job, const struct ckpt_job_tensor
 
 /* ---- codes that are there already ------------------------------------------------------------ */
 
-/* The tensor of the scales that this one, of codes, needs; NULL: it has none. Programs call them
- * M.weight_scale (compressed-tensors) or M.weight_scale_inv, next to M.weight or M.weight_packed.
- */
-static const struct ckpt_tensor *scales_of(const struct ckpt *ckpt, const struct fsdp_tensor *t)
-{
-    static const char *const ends[] = {"_scale", "_scale_inv"};
-    static const char packed[] = "_packed";
-    char name[CKPT_MAX_NAME_NBYTES + 16];
-    const struct ckpt_tensor *found = NULL;
-    size_t n = strlen(t->name);
-
-    if (n > sizeof packed - 1 && !strcmp(t->name + n - (sizeof packed - 1), packed))
-        n -= sizeof packed - 1;
-    else if (!is_8_bits(t->dtype))
-        return NULL;
-    for (size_t i = 0; !found && i < sizeof ends / sizeof ends[0]; i++) {
-        snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, ends[i]);
-        found = ckpt_tensor_find(ckpt, name);
-    }
-    return found;
-}
-
 int ckpt_job_check_codes(const struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_reshard_args *args = job->args;
@@ -135,7 +114,7 @@ int ckpt_job_check_codes(const struct ckpt_job *job, struct fsdp_err *err)
                           !args->select.nmaps && !job->writer->plan;
     for (int i = 0; !as_it_is && i < layout->ntensors; i++) {
         const struct fsdp_tensor *t = &layout->tensors[i].tensor;
-        const struct ckpt_tensor *scales = scales_of(job->ckpt, t);
+        const struct ckpt_tensor *scales = ckpt_scales_of(job->ckpt, t);
         if (scales)
             return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                 "'%s': tensor '%s' holds codes, which mean nothing without '%s', "

@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "source.h"
+#include "unpack.h"
 
 enum { STATE_NBYTES = 4096, NAME_NBYTES = 1024 };
 #define STATE "quant_state.bitsandbytes__nf4"
@@ -56,10 +56,8 @@ static int refuse_quantized(const struct ckpt *ckpt, const char *name, const cha
                         ckpt->path, name, what, CKPT_NF4_BLOCK);
 }
 
-/* All of a part, a vector of `dtype` of at most max_nbytes; *nbytes (NULL is allowed) is its size.
- */
-static int read_part(void *out, size_t max_nbytes, size_t *nbytes, struct ckpt *ckpt,
-                     const struct ckpt_tensor *part, enum fsdp_dtype dtype, struct fsdp_err *err)
+int ckpt_part_read(void *out, size_t max_nbytes, size_t *nbytes, struct ckpt *ckpt,
+                   const struct ckpt_tensor *part, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     struct bytes bytes = {out, max_nbytes};
     const struct fsdp_slice_io io = {.ctx = &bytes, .write = take_bytes};
@@ -82,7 +80,7 @@ int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *nam
 
     if (!part)
         return refuse_quantized(ckpt, name, "nested_absmax", err);
-    FSDP_TRY(read_part(out, nelem * sizeof *out, &nbytes, ckpt, part, FSDP_F32, err));
+    FSDP_TRY(ckpt_part_read(out, nelem * sizeof *out, &nbytes, ckpt, part, FSDP_F32, err));
     return nbytes == nelem * sizeof *out ? FSDP_OK
                                          : refuse_quantized(ckpt, name, "nested_absmax", err);
 }
@@ -148,9 +146,10 @@ int ckpt_nf4_read(struct ckpt_nf4 *out, struct ckpt *ckpt, const char *name, str
     *out = (struct ckpt_nf4){.tensor = {.name = name}};
     if (!json || !values || !map)
         return refuse_quantized(ckpt, name, json ? "code books" : STATE, err);
-    FSDP_TRY(read_part(text, sizeof text, &nbytes, ckpt, json, FSDP_U8, err));
-    FSDP_TRY(read_part(out->values, sizeof out->values, &nvalues, ckpt, values, FSDP_F32, err));
-    FSDP_TRY(read_part(out->map, sizeof out->map, &nmap, ckpt, map, FSDP_F32, err));
+    FSDP_TRY(ckpt_part_read(text, sizeof text, &nbytes, ckpt, json, FSDP_U8, err));
+    FSDP_TRY(
+        ckpt_part_read(out->values, sizeof out->values, &nvalues, ckpt, values, FSDP_F32, err));
+    FSDP_TRY(ckpt_part_read(out->map, sizeof out->map, &nmap, ckpt, map, FSDP_F32, err));
     if (nvalues != sizeof out->values || nmap != sizeof out->map)
         return refuse_quantized(ckpt, name, "code books", err);
     json_t *state = json_loadb(text, nbytes, 0, NULL);

@@ -63,6 +63,45 @@ static int note_packed(struct ckpt *ckpt, int i, int to, struct fsdp_err *err)
     return ckpt_nf4_nested(p->nested, nnested, ckpt, name, err);
 }
 
+/* The same of a matrix of compressed-tensors. *fits: it can be decoded. */
+static int note_codes(bool *fits, struct ckpt *ckpt, int i, int to, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    const struct fsdp_tensor *t = &layout->tensors[i].tensor;
+    struct ckpt_packed *p = &ckpt->packed[ckpt->npacked];
+
+    FSDP_TRY(ckpt_codes_read(fits, &p->codes, ckpt, t, err));
+    if (!*fits)
+        return FSDP_OK;
+    const struct ckpt_piece *code = only_piece(layout, i);
+    const struct ckpt_piece *scale =
+        only_piece(layout, ckpt_layout_find(layout, ckpt_scales_of(ckpt, t)->tensor.name));
+    *fits = code && scale;
+    if (!*fits)
+        return FSDP_OK;
+    p->tensor = to;
+    p->codes_file = code->file;
+    p->codes_pos = code->pos;
+    p->scales_file = scale->file;
+    p->scales_pos = scale->pos;
+    ckpt->npacked++;
+    return FSDP_OK;
+}
+
+/* Can all codes be decoded? Of a model, all or none are. */
+static int codes_fit(bool *fit, struct ckpt *ckpt, struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    *fit = true;
+    for (int i = 0; *fit && i < layout->ntensors; i++) {
+        if (!ckpt_scales_of(ckpt, &layout->tensors[i].tensor))
+            continue;
+        FSDP_TRY(note_codes(fit, ckpt, i, i, err));
+        ckpt->npacked = 0; /* for the next */
+    }
+    return FSDP_OK;
+}
+
 static int copy_files(struct ckpt_layout *to, const struct ckpt_layout *from, struct fsdp_err *err)
 {
     for (int i = 0; i < from->nfiles; i++) {
@@ -75,21 +114,41 @@ static int copy_files(struct ckpt_layout *to, const struct ckpt_layout *from, st
     return FSDP_OK;
 }
 
-static int copy_tensor(struct ckpt_layout *to, struct ckpt *ckpt, int i, struct fsdp_err *err)
+/* Adds what decoded codes are. The name of packed ones has an end that they have not. */
+static int add_decoded(struct ckpt_layout *to, const struct ckpt_codes *codes,
+                       enum fsdp_slice_kind kind, struct fsdp_err *err)
+{
+    struct fsdp_tensor tensor = codes->tensor;
+    char name[CKPT_MAX_NAME_NBYTES + 1];
+    const int n = (int)(strlen(tensor.name) - (codes->words ? strlen("_packed") : 0));
+    snprintf(name, sizeof name, "%.*s", n, tensor.name);
+    tensor.name = name;
+    return ckpt_layout_add_tensor(to, &tensor, kind, err);
+}
+
+/* codes: those of compressed-tensors are decoded. */
+static int copy_tensor(struct ckpt_layout *to, struct ckpt *ckpt, int i, bool codes,
+                       struct fsdp_err *err)
 {
     static const uint64_t origin[FSDP_MAX_DIMS];
     const struct ckpt_layout *from = &ckpt->m.layout;
     struct fsdp_tensor tensor = from->tensors[i].tensor;
-    const bool packed = ckpt_is_quantized(ckpt, tensor.name);
+    const bool nf4 = ckpt_is_quantized(ckpt, tensor.name);
+    bool packed = nf4;
 
-    if (is_part(ckpt, tensor.name))
+    if (is_part(ckpt, tensor.name) || (codes && ckpt_codes_is_part(ckpt, tensor.name)))
         return FSDP_OK;
-    if (packed) {
+    if (nf4) {
         FSDP_TRY(note_packed(ckpt, i, to->ntensors, err));
         tensor = ckpt->packed[ckpt->npacked - 1].state.tensor;
         tensor.name = from->tensors[i].tensor.name;
+    } else if (codes && ckpt_scales_of(ckpt, &tensor)) {
+        FSDP_TRY(note_codes(&packed, ckpt, i, to->ntensors, err));
+        tensor = ckpt->packed[ckpt->npacked - 1].codes.tensor;
     }
-    FSDP_TRY(ckpt_layout_add_tensor(to, &tensor, from->tensors[i].kind, err));
+    FSDP_TRY(packed && !nf4 ? add_decoded(to, &ckpt->packed[ckpt->npacked - 1].codes,
+                                          from->tensors[i].kind, err)
+                            : ckpt_layout_add_tensor(to, &tensor, from->tensors[i].kind, err));
     for (size_t k = from->first[i]; k < from->first[i + 1]; k++) {
         struct ckpt_piece piece = from->pieces[k];
         piece.tensor = to->ntensors - 1;
@@ -105,21 +164,32 @@ static int copy_tensor(struct ckpt_layout *to, struct ckpt *ckpt, int i, struct 
 int ckpt_unpack(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_layout *from = &ckpt->m.layout, to = {0};
-    int count = 0, rc;
+    int nnf4 = 0, ncodes = 0, rc;
+    bool codes = false;
 
-    for (int i = 0; i < from->ntensors; i++)
-        count += ckpt_is_quantized(ckpt, from->tensors[i].tensor.name);
+    for (int i = 0; i < from->ntensors; i++) {
+        nnf4 += ckpt_is_quantized(ckpt, from->tensors[i].tensor.name);
+        ncodes += ckpt_scales_of(ckpt, &from->tensors[i].tensor) != NULL;
+    }
+    const int count = nnf4 + ncodes;
     if (!count)
         return FSDP_OK;
     if (!(ckpt->packed = fsdp_alloc((size_t)count, sizeof *ckpt->packed, "quantized tensors", err)))
         return FSDP_ENOMEM;
+    if (ncodes)
+        FSDP_TRY_GOTO(codes_fit(&codes, ckpt, err), out);
+    if (!nnf4 && !codes) { /* nothing is decoded */
+        ckpt_packed_free(ckpt);
+        return FSDP_OK;
+    }
     FSDP_TRY_GOTO(copy_files(&to, from, err), out);
     for (int i = 0; i < from->ntensors; i++)
-        FSDP_TRY_GOTO(copy_tensor(&to, ckpt, i, err), out);
+        FSDP_TRY_GOTO(copy_tensor(&to, ckpt, i, codes, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&to, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&to, err), out);
     for (int i = 0; i < ckpt->npacked; i++)
-        ckpt->packed[i].state.tensor.name = to.tensors[ckpt->packed[i].tensor].tensor.name;
+        ckpt->packed[i].state.tensor.name = ckpt->packed[i].codes.tensor.name =
+            to.tensors[ckpt->packed[i].tensor].tensor.name;
     ckpt_layout_free(from);
     *from = to;
     return FSDP_OK;

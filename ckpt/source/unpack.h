@@ -1,13 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack.h: the values of matrices that bitsandbytes has quantized, decoded as they are read. */
+/* unpack.h: the values of matrices that bitsandbytes or compressed-tensors has quantized, decoded
+ * as they are read. */
 #ifndef CKPT_UNPACK_H
 #define CKPT_UNPACK_H
 
 #include "format_ops.h"
 
+/* codes.c: a matrix of compressed-tensors. */
+struct ckpt_codes {
+    struct fsdp_tensor tensor; /* decoded, of its scales' type; the name is that of the codes */
+    int bits;                  /* of a code: 8 or 4; 0: it is none of these */
+    bool words;                /* integers without their sign, in words of 32 bits */
+    bool floats;               /* F8_E4M3; else integers */
+    bool whole;                /* one scale for all */
+    uint64_t group;            /* elements of a row that share a scale */
+    uint64_t row_nbytes;       /* of codes */
+};
+/* The scales that a tensor needs, which are next to it; NULL: it is none of codes. */
+const struct ckpt_tensor *ckpt_scales_of(const struct ckpt *ckpt, const struct fsdp_tensor *tensor);
+/* Is it a tensor of scales, or another that belongs to codes? */
+bool ckpt_codes_is_part(const struct ckpt *ckpt, const char *name);
+bool ckpt_codes_is_packed(const char *name);
+/* *fits: the codes of `tensor` can be decoded. Blocks. */
+int ckpt_codes_read(bool *fits, struct ckpt_codes *out, struct ckpt *ckpt,
+                    const struct fsdp_tensor *tensor, struct fsdp_err *err);
+
+/* quantized.c: all of a part, a vector of `dtype` of at most max_nbytes; *nbytes (NULL is allowed)
+ * is its size. */
+int ckpt_part_read(void *out, size_t max_nbytes, size_t *nbytes, struct ckpt *ckpt,
+                   const struct ckpt_tensor *part, enum fsdp_dtype dtype, struct fsdp_err *err);
+
 /* One of them: where its bytes are, and what its scales are scaled by. */
 struct ckpt_packed {
-    int tensor; /* of the layout */
+    int tensor;              /* of the layout */
+    struct ckpt_codes codes; /* bits 0: NF4 */
     struct ckpt_nf4 state;
     int codes_file, scales_file;
     uint64_t codes_pos, scales_pos;

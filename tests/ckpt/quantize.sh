@@ -81,6 +81,22 @@ ok $? "a pattern that fits no layer is a warning"
 merge tiny -o never --quantize fp8_tensor --dry-run && [ ! -e never ]
 ok $? "--dry-run writes nothing"
 
+# ---- back ------------------------------------------------------------------------------------------
+
+for scheme in fp8_tensor w8a16_g32; do
+    merge "$samples/$scheme" -o back.$scheme --mem 1M && "$BIN/ckpt-diff" back.$scheme "$samples/$scheme.expected.safetensors" >log 2>err &&
+        ! holds back.$scheme/config.json quantization_config && holds back.$scheme/config.json '"bfloat16"' &&
+        merge "$samples/$scheme" -o wide.$scheme --dtype float32 && merge wide.$scheme -o narrow.$scheme --dtype bfloat16 &&
+        "$BIN/ckpt-diff" back.$scheme narrow.$scheme >log 2>err
+    ok $? "$scheme is decoded to the values of compressed-tensors"
+done
+merge want.w8a16_channel -o back --threads 3 && merge back -o twice.again --quantize w8a16_channel &&
+    merge want.w8a16_channel -o once.again --quantize w8a16_channel && diff -r twice.again once.again >log
+ok $? "and quantized once more"
+"$BIN/ckpt-reshard" -q "$samples/fp8_tensor" -o kept --world 2 >log 2>err && "$BIN/ckpt-info" kept >log 2>err &&
+    holds log up_proj.weight_scale
+ok $? "ckpt-reshard keeps codes as they are"
+
 # A folder whose file has one tensor of zeros.
 single() { # folder, name, dtype, shape, bytes
     local header="{\"$2\":{\"dtype\":\"$3\",\"shape\":$4,\"data_offsets\":[0,$5]}}" n
@@ -93,6 +109,16 @@ single zeros model.layers.0.mlp.up_proj.weight BF16 '[2,6]' 24
 merge zeros -o zeros.fp8 --quantize fp8_channel && tail -c 16 zeros.fp8/model.safetensors | od -An -tx1 >log &&
     holds log ' 00 3c 00 3c 00 00 00 00 00 00 00 00 00 00 00 00'
 ok $? "rows of zeros have the scale 2^-7, and codes 0"
+
+# Another name in the header, which gets another length.
+renamed() { # file, from, to
+    local nbytes header
+    nbytes=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+    header=$(head -c $((8 + nbytes)) "$1" | tail -c "$nbytes" | sed "s/$2/$3/g; s/ *\$//")
+    { printf "%b" "$(printf '%016x' ${#header} | sed -E 's/(..)(..)(..)(..)(..)(..)(..)(..)/\\x\8\\x\7\\x\6\\x\5\\x\4\\x\3\\x\2\\x\1/')" &&
+        printf %s "$header" && tail -c +$((9 + nbytes)) "$1"; } >renamed
+    mv renamed "$1"
+}
 
 # ---- what is refused -------------------------------------------------------------------------------
 
@@ -115,15 +141,21 @@ mkdir bare && cp tiny/model.safetensors bare
 refused 1 'has no config.json' 'no config.json' bare
 cp -r tiny said && sed -i 's/{/{"quantization_config": {"quant_method": "fbgemm_fp8"},/' said/config.json
 refused 1 'is quantized already (fbgemm_fp8)' 'a config.json that has a quantization' said
-for scheme in fp8_dynamic w8a16_g32; do
-    refused 1 "holds codes, which mean nothing without 'model.layers.0.mlp.down_proj.weight_scale'" "codes of $scheme" "$samples/$scheme"
-    merge "$samples/$scheme" -o refused --dtype float32
+# Codes that are not decoded: of blocks, and with zero points.
+for name in weight_scale_inv:weight_scale weight_zero_point:weight_shape; do
+    scheme=$([ $name = weight_scale_inv:weight_scale ] && echo fp8_dynamic || echo w8a16_g32)
+    rm -rf codes
+    cp -r "$samples/$scheme" codes
+    chmod -R u+w codes
+    renamed codes/model.safetensors "${name#*:}" "${name%:*}"
+    refused 1 "holds codes, which mean nothing without 'model.layers.0.mlp.down_proj.weight_scale" "codes with ${name%:*}" codes
+    merge codes -o refused --dtype float32
     [ $? = 1 ] && holds err 'CompressedTensorsConfig(dequantize=True)' && [ ! -e refused ] &&
-        merge "$samples/$scheme" -o refused.gguf; [ $? = 1 ] && holds err 'holds codes' && [ ! -e refused.gguf ]
-    ok $? "refused: $scheme as weights of another type, as GGUF"
-    merge "$samples/$scheme" -o same.$scheme && "$BIN/ckpt-diff" same.$scheme "$samples/$scheme" >log 2>err &&
-        cmp same.$scheme/config.json "$samples/$scheme/config.json" >log
-    ok $? "$scheme: a merge that changes nothing copies them"
+        { merge codes -o refused.gguf; [ $? = 1 ]; } && holds err 'holds codes' && [ ! -e refused.gguf ]
+    ok $? "refused: they as weights of another type, as GGUF"
+    merge codes -o same && "$BIN/ckpt-diff" same codes >log 2>err && cmp same/config.json codes/config.json >log
+    ok $? "a merge that changes nothing copies them"
+    rm -rf same
 done
 cp -r "$samples/base" infinite && chmod -R u+w infinite
 printf '\x80\x7f' | dd of=infinite/model.safetensors bs=1 seek=$((8 + 2104 + 8256 + 64)) conv=notrunc status=none

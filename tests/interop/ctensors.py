@@ -6,8 +6,10 @@ make             tiny Llamas in MODEL.f32, .bf16 and .f16, with rows of zeros, n
                  MODEL.bf16 in `adapter`, and `merged`, what PEFT makes of both; and for each of them FOLDER.SCHEME.own,
                  which compressed-tensors wrote
 list             FOLDER SCHEME on each line: those folders
+decoded          the same, of folders that ckpt-merge decodes; some of schemes that it does not write
 check            prints TAP lines: FOLDER.SCHEME.ours has the tensors and the config.json of FOLDER.SCHEME.own, to the
-                 bit; transformers loads it, without missing or unexpected keys, to a model with the same logits
+                 bit; transformers loads it, without missing or unexpected keys, to a model with the same logits;
+                 FOLDER.SCHEME.back has the weights that compressed-tensors decodes, to the bit
 """
 import json
 import os
@@ -31,6 +33,8 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 SCHEMES = {
     "fp8_dynamic": "FP8_DYNAMIC",
     "w8a16": "W8A16",
+    "w4a16": "W4A16",
+    "int8_w8a8": "INT8_W8A8",
     "fp8_channel": dict(type="float", strategy="channel"),
     "fp8_tensor": dict(type="float", strategy="tensor"),
     "w8a16_channel": dict(type="int", strategy="channel"),
@@ -43,10 +47,19 @@ LLAMA = dict(vocab_size=64, hidden_size=128, intermediate_size=384, num_hidden_l
              num_key_value_heads=2, head_dim=32, max_position_embeddings=64)
 
 
-def all_pairs():
+def all_decoded():
     for dtype in DTYPES:
         for scheme in SCHEMES:
             yield f"MODEL.{dtype}", scheme
+    yield "odd", "w8a16_channel"
+    yield "gpt_oss", "fp8_dynamic"
+
+
+def all_pairs():
+    for dtype in DTYPES:
+        for scheme in SCHEMES:
+            if scheme not in ("w4a16", "int8_w8a8"):
+                yield f"MODEL.{dtype}", scheme
     for family in FAMILIES:
         yield family, "fp8_dynamic"
         if family != "qwen3_moe":  # transformers 5.24 looks for packed experts, in compressed-tensors' folder, too
@@ -125,7 +138,7 @@ def make():
                 parameter.normal_(0, 0.1)
     lora.save_pretrained("adapter")
     lora.merge_and_unload().save_pretrained("merged")
-    for folder, scheme in all_pairs():
+    for folder, scheme in dict.fromkeys([*all_pairs(), *all_decoded()]):
         quantize(folder, scheme)
 
 
@@ -184,6 +197,13 @@ def check_loads(own, ours):
     assert want.isfinite().all() and want.abs().max() > 0 and torch.equal(want, got), (want - got).abs().max()
 
 
+def check_decoded(own, back):
+    how = transformers.CompressedTensorsConfig(dequantize=True)
+    transformers.AutoModelForCausalLM.from_pretrained(own, quantization_config=how).save_pretrained("decoded")
+    check_tensors("decoded", back)
+    assert "quantization_config" not in load_config(back)
+
+
 def say(check, text, *args):
     try:
         check(*args)
@@ -198,14 +218,17 @@ def check_all():
         say(check_tensors, f"{folder}, {scheme}: compressed-tensors' own scales and codes", *both)
         say(check_config, f"{folder}, {scheme}: its config.json", *both)
         say(check_loads, f"{folder}, {scheme}: transformers loads it", *both)
+    for folder, scheme in all_decoded():
+        both = f"{folder}.{scheme}.own", f"{folder}.{scheme}.back"
+        say(check_decoded, f"{folder}, {scheme}: decoded", *both)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if sys.argv[1] == "list":
-        print("\n".join(" ".join(pair) for pair in all_pairs()))
+    if sys.argv[1] in ("list", "decoded"):
+        print("\n".join(" ".join(pair) for pair in (all_pairs() if sys.argv[1] == "list" else all_decoded())))
     elif sys.argv[1] == "make":
         make()
     else:

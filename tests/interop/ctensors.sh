@@ -31,9 +31,17 @@ while read -r folder scheme; do
 done <pairs
 ok "$([ $status = 0 ] && [ $npairs -ge 37 ]; echo $?)" "ckpt-merge quantizes them"
 
+python decoded >codes 2>log
+status=0 ncodes=0
+while read -r folder scheme; do
+    "$BIN/ckpt-merge" -q "$folder.$scheme.own" -o "$folder.$scheme.back" >log 2>&1 || { status=1; break; }
+    ncodes=$((ncodes + 1))
+done <codes
+ok "$([ $status = 0 ] && [ $ncodes -ge 29 ]; echo $?)" "and decodes folders of compressed-tensors"
+
 python check >checked 2>log || cat log
 ok_lines checked
-ok "$([ "$(grep -c '^ok' checked)" = $((3 * npairs)) ]; echo $?)" "all of them were checked"
+ok "$([ "$(grep -c '^ok' checked)" = $((3 * npairs + ncodes)) ]; echo $?)" "all of them were checked"
 
 echo "1..$n"
 exit $bad

@@ -365,9 +365,10 @@ int ckpt_nf4_read(struct ckpt_nf4 *out, struct ckpt *ckpt, const char *name, str
 /* Its nested numbers, exactly nelem. Local, blocks. */
 int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *name,
                     struct fsdp_err *err);
-/* From now on all such tensors have type, shape and values of what they were before, as
- * bitsandbytes decodes them, and what was stored next to them is gone. Call it before anything else
- * asks for tensors. Local, blocks. */
+/* From now on all such tensors, and those of compressed-tensors in 8-bit floats or integers of 8 or 4
+ * bits, have type, shape and values of what they were before, as these programs decode them, and
+ * what was stored next to them is gone. Codes of compressed-tensors stay if there are others among
+ * them. Call it before anything else asks for tensors. Local, blocks. */
 int ckpt_unpack(struct ckpt *ckpt, struct fsdp_err *err);
 
 /* FSDP_EINVAL, naming file and tensors, where two tensors are stored whose values differ in fp32.
