@@ -34,7 +34,7 @@ SCHEMES = {
     "fp8_dynamic": "FP8_DYNAMIC",
     "w8a16": "W8A16",
     "w4a16": "W4A16",
-    "int8_w8a8": "INT8_W8A8",
+    "int8": "INT8",
     "fp8_channel": dict(type="float", strategy="channel"),
     "fp8_tensor": dict(type="float", strategy="tensor"),
     "w8a16_channel": dict(type="int", strategy="channel"),
@@ -58,7 +58,7 @@ def all_decoded():
 def all_pairs():
     for dtype in DTYPES:
         for scheme in SCHEMES:
-            if scheme not in ("w4a16", "int8_w8a8"):
+            if scheme not in ("w4a16", "int8"):
                 yield f"MODEL.{dtype}", scheme
     for family in FAMILIES:
         yield family, "fp8_dynamic"
