@@ -105,8 +105,8 @@ static int decode_codes(const struct ckpt_scatter *s, const struct ckpt_packed *
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-static int decode(const struct ckpt_scatter *s, const struct ckpt_packed *p, uint64_t first,
-                  size_t n, char *dst)
+static int decode_any(const struct ckpt_scatter *s, const struct ckpt_packed *p, uint64_t first,
+                      size_t n, char *dst)
 {
     if (!p->codes.bits)
         return decode_piece(s, p, first, n, dst);
@@ -122,7 +122,7 @@ static int read_loops(const struct ckpt_scatter *s, const struct ckpt_packed *p,
 {
     for (uint64_t at = 0; loop == x->nloops && at < x->run_nelem; at += PIECE) {
         const uint64_t n = x->run_nelem - at < PIECE ? x->run_nelem - at : PIECE;
-        FSDP_TRY(decode(s, p, first + at, (size_t)n, dst + at * s->elem_nbytes));
+        FSDP_TRY(decode_any(s, p, first + at, (size_t)n, dst + at * s->elem_nbytes));
     }
     for (uint64_t i = 0; loop < x->nloops && i < x->count[loop]; i++)
         FSDP_TRY(read_loops(s, p, x, loop + 1, first + i * x->src_stride[loop],
