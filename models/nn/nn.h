@@ -353,7 +353,8 @@ struct nn_expert_order {
     int32_t *first; /* (E + 1) */
     int32_t *slot;  /* (rows K) of each place */
     int32_t *place; /* (rows K) of each slot */
-    /* CUDA: (E + 1) the same as first in the host's memory, for which the call waits; NULL: not
+    /* CUDA: (E + 1) the same as first in the host's memory, for which the call waits; or -1 in its
+     * first place, where experts have so few rows that one launch takes all of them. NULL: not
      * wanted. */
     int32_t *first_host;
     const int32_t *expert;
@@ -424,6 +425,9 @@ struct nn_weigh_backward {
     enum fsdp_dtype dtype, w_dtype;
 };
 
+/* What a product of a linear map makes: y, dx or dw. */
+enum nn_way { NN_FORWARD, NN_TO_INPUT, NN_TO_WEIGHT };
+
 /* Linear maps of experts: the places of expert e of y = x w_eᵀ + b_e, with x (rows K, nin), w_e
  * (nout, nin), b_e (nout), y (rows K, nout); or of y = x w_e + b_e with w_e (nin, nout), where
  * `transposed`. The weights (and their gradients) of the experts lie `stride` elements apart, or
@@ -436,7 +440,8 @@ struct nn_grouped {
     const void *const *w_each; /* [E] forward: host memory that lives as the lane's work does */
     size_t stride;
     const int32_t *first;      /* (E + 1) */
-    const int32_t *first_host; /* as nn_expert_order gave it; NULL: on CUDA the host waits for it */
+    /* As nn_expert_order gave it; NULL: on CUDA the host waits for it, where it needs it. */
+    const int32_t *first_host;
     float *work;               /* linear_work_nelem of nplaces rows */
     int experts, nplaces, nin, nout;
     bool transposed;
@@ -521,8 +526,8 @@ struct nn_ops {
     int (*spread_rows)(struct fsdp_lane *, const struct nn_spread_rows *, struct fsdp_err *);
     int (*collect_rows)(struct fsdp_lane *, const struct nn_collect_rows *, struct fsdp_err *);
     int (*weigh_backward)(struct fsdp_lane *, const struct nn_weigh_backward *, struct fsdp_err *);
-    /* On CUDA these wait until the lane knows how many rows each expert has, unless the host does.
-     */
+    /* On CUDA these wait until the lane knows how many rows each expert has, unless the host does,
+     * or experts have few rows each. */
     int (*grouped_forward)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
     int (*grouped_backward_input)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);
     int (*grouped_backward_weight)(struct fsdp_lane *, const struct nn_grouped *,

@@ -125,8 +125,6 @@ static inline struct nn_product nn_affine_backward_weight_product(const struct n
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-enum nn_way { NN_FORWARD, NN_TO_INPUT, NN_TO_WEIGHT };
-
 /* Expert e's linear map of its `rows` rows, from place `begin` on. */
 static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enum nn_way way, int e,
                                                  int begin, int rows)

@@ -16,6 +16,7 @@ init_kernel   40  40  sine and cosine reduce large angles in an array
 rope_table_kernel      40  40  the same
 layernorm_forward_kernel 84 0  a row is in registers, read once
 *norm_backward_kernel 128   0  and the sums of the gradients of its weights
+grouped_kernel        128   0  a tile of a product; two blocks an SM
 lengths_kernel        112   0  four rows of a weight at a time; products bound it, not memory
 attention_dkv_kernel  255   0  both gradients of a tile; shared memory bounds the blocks of an SM first
 attention_d*_kernel   240   0  sums over a head, and few rows where it is wide

@@ -501,6 +501,9 @@ static void run_experts(void)
     }
     test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, false, false});
     test_grouped((struct grouped_case){600, 3, 2, 130, 70, 0, 0, false, FSDP_F32, true, true});
+    /* So many rows each that a GPU may have another way for them. */
+    test_grouped((struct grouped_case){1100, 2, 1, 20, 36, 4, 0, false, FSDP_BF16, false, true});
+    test_grouped((struct grouped_case){1100, 2, 1, 20, 36, 4, 1, false, FSDP_F32, true, false});
     order_free(test_order(700, 3, 2));
     test_load(3, 7, 2, 67);
     test_load(1, 300, 3, 5);

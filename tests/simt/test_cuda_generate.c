@@ -192,6 +192,10 @@ int main(void)
     test_logits("{\"model_type\": \"llama\", \"vocab_size\": 31, \"hidden_size\": 16,"
                 " \"intermediate_size\": 24, \"num_hidden_layers\": 1, \"num_attention_heads\": 4,"
                 " \"num_key_value_heads\": 1, \"max_position_embeddings\": 700}");
+    test_logits("{\"model_type\": \"mixtral\", \"vocab_size\": 31, \"hidden_size\": 16,"
+                " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+                " \"num_key_value_heads\": 1, \"max_position_embeddings\": 700,"
+                " \"num_local_experts\": 5, \"num_experts_per_tok\": 2}");
     test_logits("{\"model_type\": \"gpt2\", \"vocab_size\": 31, \"n_embd\": 16,"
                 " \"n_layer\": 1, \"n_head\": 4, \"n_positions\": 700, \"n_inner\": 24}");
     return tap_done();

@@ -137,7 +137,9 @@ extern "C" int nn_cuda_columns_backward(struct fsdp_lane *lane, const struct nn_
                                     .ld = a->cols,
                                     .beta = a->beta,
                                     .times = a->dy,
-                                    .divisor = a->length};
+                                    .divisor = a->length,
+                                    .first = NULL,
+                                    .ngroups = 0};
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     return nn_cuda_sum_rows(lane, &sum, err);
 }

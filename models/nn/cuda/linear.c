@@ -109,6 +109,25 @@ static int run_experts(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
     return FSDP_OK;
 }
 
+/* All in one, whose sizes the device knows. */
+static int run_at_once(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                       struct fsdp_err *err)
+{
+    const struct nn_cuda_sum sum = {.out = a->db,
+                                    .out_dtype = a->dw_dtype,
+                                    .in = a->dy,
+                                    .in_dtype = a->dtype,
+                                    .ncols = a->nout,
+                                    .ld = a->nout,
+                                    .beta = a->beta,
+                                    .first = a->first,
+                                    .ngroups = a->experts};
+
+    if (way == NN_TO_WEIGHT && a->db)
+        FSDP_TRY(nn_cuda_sum_rows(lane, &sum, err));
+    return a->out ? nn_cuda_grouped_product(lane, a, way, err) : FSDP_OK;
+}
+
 static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
                        struct fsdp_err *err)
 {
@@ -117,7 +136,9 @@ static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
     if (!a->out && !a->db)
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    if (a->first_host)
+    if (nn_cuda_groups_in_one(a))
+        return run_at_once(lane, a, way, err);
+    if (a->first_host && a->first_host[0] == 0)
         return run_experts(lane, a, way, a->first_host, err);
     FSDP_TRY(fsdp_copy(lane, first, a->first, ((size_t)a->experts + 1) * sizeof *first, err));
     FSDP_TRY(fsdp_lane_sync(lane, err));

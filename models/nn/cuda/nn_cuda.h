@@ -76,7 +76,9 @@ static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsd
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order: in (nrows, ncols),
  * its rows ld elements apart. With `times`, which lies and is typed as in, it is a sum of products;
- * with `divisor` (ncols) the sum is divided before it is added. */
+ * with `divisor` (ncols) the sum is divided before it is added. With `first` (ngroups + 1), which
+ * the device knows, row i of out is the sum of rows [first[i], first[i + 1]), and nrows is not
+ * read. */
 struct nn_cuda_sum {
     void *out;
     enum fsdp_dtype out_dtype;
@@ -86,6 +88,8 @@ struct nn_cuda_sum {
     float beta;
     const void *times;    /* NULL: 1 */
     const float *divisor; /* NULL: 1 */
+    const int32_t *first; /* NULL: one group, of all rows */
+    int ngroups;
 };
 int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum *args, struct fsdp_err *err);
 
@@ -99,6 +103,19 @@ struct nn_cuda_halves {
     int ld, nrows, ncols;
 };
 int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *args, struct fsdp_err *err);
+
+/* Where experts have few rows each, their products are one launch, and the host need not know how
+ * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types
+ * are always its products; the host then waits for the rows of small groups at each product. */
+enum { NN_CUDA_SMALL_GROUP = 512 };
+static inline bool nn_cuda_groups_are_small(int nplaces, int experts)
+{
+    return nplaces <= NN_CUDA_SMALL_GROUP * experts;
+}
+bool nn_cuda_groups_in_one(const struct nn_grouped *args);
+/* One launch; `out` alone, not db. */
+int nn_cuda_grouped_product(struct fsdp_lane *lane, const struct nn_grouped *args, enum nn_way way,
+                            struct fsdp_err *err);
 
 /* Attention by plain kernels: any shape with heads of at most 256 elements. */
 size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);

@@ -240,7 +240,8 @@ static int widen(const void **out, struct fsdp_lane *lane, const void *w, enum f
     FSDP_TRY(nn_cuda_scratch(&scratch, lane, err));
     float *wide = (float *)((char *)scratch + PARTS_NBYTES) + place * MOST_DIM;
     *out = wide;
-    const struct nn_cuda_sum one_row = {wide, FSDP_F32, w, dtype, 1, dim, dim, 0, NULL, NULL};
+    const struct nn_cuda_sum one_row = {wide, FSDP_F32, w,    dtype, 1,    dim,
+                                        dim,  0,        NULL, NULL,  NULL, 0};
     return nn_cuda_sum_rows(lane, &one_row, err);
 }
 
@@ -319,8 +320,8 @@ static int sum_parts(struct fsdp_lane *lane, void *out, enum fsdp_dtype dtype, c
                      const norm_args &a, int rows_each, float beta, struct fsdp_err *err)
 {
     const int nparts = (int)blocks_for((size_t)a.rows, (size_t)rows_each);
-    const struct nn_cuda_sum sum = {out,   dtype, parts, FSDP_F32, nparts,
-                                    a.dim, a.dim, beta,  NULL,     NULL};
+    const struct nn_cuda_sum sum = {out,   dtype, parts, FSDP_F32, nparts, a.dim,
+                                    a.dim, beta,  NULL,  NULL,     NULL,   0};
     return parts ? nn_cuda_sum_rows(lane, &sum, err) : FSDP_OK;
 }
 

@@ -246,6 +246,9 @@ extern "C" int nn_cuda_expert_order(struct fsdp_lane *lane, const struct nn_expe
     FSDP_TRY(fsdp_cuda_launched(lane, "expert_order", err));
     if (!a->first_host)
         return FSDP_OK;
+    a->first_host[0] = -1;
+    if (nn_cuda_groups_are_small(nslots, a->experts))
+        return FSDP_OK;
     FSDP_TRY(fsdp_copy(lane, a->first_host, a->first, (experts + 1) * sizeof *a->first, err));
     return fsdp_lane_sync(lane, err);
 }

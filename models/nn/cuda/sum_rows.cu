@@ -13,6 +13,7 @@ struct sum_args {
     enum fsdp_dtype out_dtype;
     const void *times;
     const float *divisor;
+    const int32_t *first;
     int nrows, ncols, ld, strip;
     float beta;
     bool aligned;
@@ -22,8 +23,10 @@ template <class T> __global__ void sum_rows_kernel(const T *in, sum_args a)
 {
     __shared__ float sums[GROUPS][COLS + 1];
     const int group = (int)threadIdx.x / WIDE, lot = (int)threadIdx.x % WIDE * VEC;
-    const int first = (int)blockIdx.y * a.strip;
-    const int end = a.nrows - first < a.strip ? a.nrows : first + a.strip;
+    const int first = a.first ? a.first[blockIdx.y] : (int)blockIdx.y * a.strip;
+    const int end = a.first                     ? a.first[blockIdx.y + 1]
+                    : a.nrows - first < a.strip ? a.nrows
+                                                : first + a.strip;
     const size_t ncols = (size_t)a.ncols;
     const size_t at = (size_t)blockIdx.x * COLS + (size_t)lot;
     float sum[VEC] = {}, v[VEC], w[VEC];
@@ -67,8 +70,8 @@ static int sum_strips(struct fsdp_lane *lane, const struct nn_cuda_sum *a, int s
 {
     const bool aligned = a->ld % VEC == 0 && is_aligned(a->in) && is_aligned(a->times);
     const dim3 grid(blocks_for((size_t)a->ncols, COLS),
-                    blocks_for((size_t)a->nrows, (size_t)strip));
-    const sum_args args = {a->out,   a->out_dtype, a->times, a->divisor, a->nrows,
+                    a->first ? (unsigned)a->ngroups : blocks_for((size_t)a->nrows, (size_t)strip));
+    const sum_args args = {a->out,   a->out_dtype, a->times, a->divisor, a->first, a->nrows,
                            a->ncols, a->ld,        strip,    a->beta,    aligned};
     LAUNCH_FOR(a->in_dtype, lane, sum_rows_kernel, grid, THREADS, FROM(a->in), args);
     return fsdp_cuda_launched(lane, "sum_rows", err);
@@ -79,7 +82,7 @@ extern "C" int nn_cuda_sum_rows(struct fsdp_lane *lane, const struct nn_cuda_sum
 {
     struct nn_cuda_sum parts = *a, sum = *a;
 
-    if (a->nrows <= STRIP)
+    if (a->first || a->nrows <= STRIP)
         return sum_strips(lane, a, a->nrows, err);
     FSDP_TRY(nn_cuda_scratch(&parts.out, lane, err));
     /* As many strips as the scratch has rows, at most; and one row of strips is summed at once. */
