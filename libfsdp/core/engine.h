@@ -136,6 +136,7 @@ struct engine_mem {
     void **param_slots[2]; /* by program */
     void **grad_slots;
     double *sums;                          /* of parameters that are updated in phases */
+    float *room;                           /* of one of them at a time */
     float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
@@ -284,6 +285,8 @@ int update_choose(struct fsdp *f, struct fsdp_err *err);
 int update_plan(struct fsdp *f, struct fsdp_err *err);
 /* Doubles of f->mem.sums: 0 where no optimizer needs them. */
 uint64_t update_shared_nsums(const struct fsdp *f);
+/* Elements of f->mem.room likewise. */
+uint64_t update_shared_nroom(const struct fsdp *f);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */

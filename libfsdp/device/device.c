@@ -447,10 +447,36 @@ int fsdp_adamw8bit(struct fsdp_lane *lane, const struct fsdp_adamw8bit_args *arg
 int fsdp_adafactor(struct fsdp_lane *lane, const struct fsdp_adafactor_args *args,
                    struct fsdp_err *err)
 {
-    if (!lane->device->ops->adafactor)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED, "lane %s: device %s has no adafactor",
-                            lane->name, lane->device->ops->name);
     return lane->device->ops->adafactor(lane->state, args, err);
+}
+
+int fsdp_muon_begin(struct fsdp_lane *lane, const struct fsdp_muon_args *args, struct fsdp_err *err)
+{
+    return args->nelem ? lane->device->ops->muon_begin(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_muon_end(struct fsdp_lane *lane, const struct fsdp_muon_args *args, struct fsdp_err *err)
+{
+    return args->nelem ? lane->device->ops->muon_end(lane->state, args, err) : FSDP_OK;
+}
+
+int fsdp_muon_unit(struct fsdp_lane *lane, const struct fsdp_muon_matrix *args,
+                   struct fsdp_err *err)
+{
+    return args->rows && args->cols ? lane->device->ops->muon_unit(lane->state, args, err)
+                                    : FSDP_OK;
+}
+
+int fsdp_muon_back(struct fsdp_lane *lane, const struct fsdp_muon_matrix *args,
+                   struct fsdp_err *err)
+{
+    return args->rows && args->cols ? lane->device->ops->muon_back(lane->state, args, err)
+                                    : FSDP_OK;
+}
+
+int fsdp_matmul(struct fsdp_lane *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err)
+{
+    return args->rows && args->cols ? lane->device->ops->matmul(lane->state, args, err) : FSDP_OK;
 }
 
 int fsdp_schedulefree(struct fsdp_lane *lane, const struct fsdp_schedulefree_args *args,

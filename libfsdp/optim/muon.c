@@ -7,11 +7,10 @@
  */
 #include <math.h>
 
-#include "fsdp/sys/cpu.h"
 #include "optimizer.h"
 
 enum { ITERATIONS = 5 };
-static const float NS_A = 3.4445f, NS_B = -4.7750f, NS_C = 2.0315f, NS_EPS = 1e-7f;
+static const float NS_A = 3.4445f, NS_B = -4.7750f, NS_C = 2.0315f;
 
 static const struct optimizer *muon_instead(const struct fsdp_tensor *tensor)
 {
@@ -43,143 +42,51 @@ static int muon_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
 }
 
-/* ---- products of matrices -------------------------------------------------------------------- */
-
-/* c = alpha a b + beta c, of a [rows, inner] and b [inner, cols]. */
-struct product {
-    float *c;
-    const float *a, *b;
-    size_t rows, inner, cols;
-    float alpha, beta;
-};
-
-FSDP_CPU_CLONES static void multiply_row(const struct product *p, size_t row)
-{
-    float *restrict c = p->c + row * p->cols;
-
-    for (size_t j = 0; j < p->cols; j++)
-        c[j] = p->beta == 0 ? 0 : p->beta * c[j];
-    for (size_t k = 0; k < p->inner; k++) {
-        const float a = p->alpha * p->a[row * p->inner + k];
-        const float *restrict b = p->b + k * p->cols;
-        for (size_t j = 0; j < p->cols; j++)
-            c[j] += a * b[j];
-    }
-}
-
-static void multiply_part(void *arg, int worker, size_t from, size_t to)
-{
-    (void)worker;
-    for (size_t row = from; row < to; row++)
-        multiply_row(arg, row);
-}
-
-static void multiply_matrices(struct product p)
-{
-    fsdp_cpu_for(p.rows, 1, multiply_part, &p);
-}
-
-/* out [cols, rows] = in [rows, cols] transposed */
-static void transpose(float *out, const float *in, size_t rows, size_t cols)
-{
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            out[j * rows + i] = in[i * cols + j];
-}
-
 /* ---- Newton-Schulz --------------------------------------------------------------------------- */
 
-/* x [rows, cols], rows <= cols; turned and next have its size, gram and square rows * rows. */
-static void iterate(float *x, float *turned, float *next, float *gram, float *square, size_t rows,
-                    size_t cols)
+/* Of the matrix as fsdp_muon_unit makes it. */
+static uint64_t least_of(const struct fsdp_tensor *t)
 {
-    for (int i = 0; i < ITERATIONS; i++) {
-        transpose(turned, x, rows, cols);
-        multiply_matrices((struct product){gram, x, turned, rows, cols, rows, 1, 0});
-        for (size_t k = 0; k < rows * rows; k++)
-            square[k] = gram[k];
-        multiply_matrices((struct product){square, gram, gram, rows, rows, rows, NS_C, NS_B});
-        for (size_t k = 0; k < rows * cols; k++)
-            next[k] = x[k];
-        multiply_matrices((struct product){next, square, x, rows, rows, cols, 1, NS_A});
-        for (size_t k = 0; k < rows * cols; k++)
-            x[k] = next[k];
-    }
+    return t->shape[0] < t->shape[1] ? t->shape[0] : t->shape[1];
 }
 
-struct muon_arg {
-    double *matrix;
-    size_t rows, cols;
-    const struct fsdp_loss_scale *loss_scale;
-};
+/* x and its next | the products of rows with rows, and what they are made into */
+static uint64_t muon_nroom(const struct fsdp_tensor *tensor)
+{
+    const uint64_t least = least_of(tensor);
+    return 2 * fsdp_tensor_nelem(tensor) + 2 * least * least;
+}
+
+/* next = NS_A x + (NS_B g + NS_C g g) x with g = x xᵀ: x [rows, cols]. */
+static int iterate(struct fsdp_lane *lane, float *next, const float *x, float *gram, size_t rows,
+                   size_t cols, struct fsdp_err *err)
+{
+    float *square = gram + rows * rows;
+    const struct fsdp_matmul_args all[] = {
+        {gram, x, x, NULL, rows, cols, rows, 1, 0, true},
+        {square, gram, gram, gram, rows, rows, rows, NS_C, NS_B, false},
+        {next, square, x, x, rows, rows, cols, 1, NS_A, false},
+    };
+
+    for (int i = 0; i < 3; i++)
+        FSDP_TRY(fsdp_matmul(lane, &all[i], err));
+    return FSDP_OK;
+}
 
 /* The matrix, made orthogonal where it lies. */
-static int orthogonalize(void *arg, struct fsdp_err *err)
+static int orthogonalize(struct fsdp_lane *lane, const struct optimizer_run *run,
+                         struct fsdp_err *err)
 {
-    const struct muon_arg *a = arg;
-    const size_t nelem = a->rows * a->cols, least = a->rows < a->cols ? a->rows : a->cols;
-    const bool tall = a->rows > a->cols;
+    const struct fsdp_tensor *t = run->tensor;
+    const size_t nelem = fsdp_tensor_nelem(t), least = least_of(t);
+    float *both[] = {run->room, run->room + nelem}, *gram = run->room + 2 * nelem;
+    struct fsdp_muon_matrix matrix = {run->sums, both[0], t->shape[0], t->shape[1]};
 
-    if (a->loss_scale && a->loss_scale->skip)
-        return FSDP_OK;
-    float *x = fsdp_alloc(3 * nelem + 2 * least * least, sizeof *x, "muon's matrices", err);
-    if (!x)
-        return FSDP_ENOMEM;
-    float *turned = x + nelem, *next = turned + nelem, *gram = next + nelem;
-    double sum = 0;
-    for (size_t i = 0; i < nelem; i++)
-        sum += a->matrix[i] * a->matrix[i];
-    const float norm = fmaxf((float)sqrt(sum), NS_EPS);
-    for (size_t i = 0; i < nelem; i++)
-        (tall ? turned : x)[i] = (float)a->matrix[i] / norm;
-    if (tall)
-        transpose(x, turned, a->rows, a->cols);
-    iterate(x, turned, next, gram, gram + least * least, least, nelem / least);
-    if (tall)
-        transpose(turned, x, least, nelem / least);
-    for (size_t i = 0; i < nelem; i++)
-        a->matrix[i] = (double)(tall ? turned : x)[i];
-    fsdp_free(x);
-    return FSDP_OK;
-}
-
-/* ---- a rank's rows --------------------------------------------------------------------------- */
-
-struct rows_arg {
-    float *master, *momentum_buffer;
-    const float *grad, *grad_scale;
-    const struct fsdp_loss_scale *loss_scale;
-    double *rows; /* of the matrix that is exchanged */
-    size_t nelem;
-    float momentum, keep, rate;
-    bool nesterov;
-};
-
-static int fill_rows(void *arg, struct fsdp_err *err)
-{
-    const struct rows_arg *a = arg;
-    const float scale = a->grad_scale ? *a->grad_scale : 1.0f, weight = 1 - a->momentum;
-    (void)err;
-    if (a->loss_scale && a->loss_scale->skip)
-        return FSDP_OK;
-    for (size_t i = 0; i < a->nelem; i++) {
-        const float g = a->grad[i] * scale;
-        const float b = a->momentum_buffer[i] + weight * (g - a->momentum_buffer[i]);
-        a->momentum_buffer[i] = b;
-        a->rows[i] = (double)(a->nesterov ? g + a->momentum * (b - g) : b);
-    }
-    return FSDP_OK;
-}
-
-static int take_rows(void *arg, struct fsdp_err *err)
-{
-    const struct rows_arg *a = arg;
-    (void)err;
-    if (a->loss_scale && a->loss_scale->skip)
-        return FSDP_OK;
-    for (size_t i = 0; i < a->nelem; i++)
-        a->master[i] = a->master[i] * a->keep - a->rate * (float)a->rows[i];
-    return FSDP_OK;
+    FSDP_TRY(fsdp_muon_unit(lane, &matrix, err));
+    for (int i = 0; i < ITERATIONS; i++)
+        FSDP_TRY(iterate(lane, both[(i + 1) % 2], both[i % 2], gram, least, nelem / least, err));
+    matrix.x = both[ITERATIONS % 2];
+    return fsdp_muon_back(lane, &matrix, err);
 }
 
 static int muon_phase(struct fsdp_lane *lane, const struct optimizer_run *run, int phase,
@@ -188,26 +95,25 @@ static int muon_phase(struct fsdp_lane *lane, const struct optimizer_run *run, i
     const struct fsdp_tensor *t = run->tensor;
     const double lr = run->lr * run->hyper.lr_scale;
     const uint64_t most = t->shape[0] > t->shape[1] ? t->shape[0] : t->shape[1];
-    struct muon_arg matrix = {run->sums, t->shape[0], t->shape[1], run->loss_scale};
-    struct rows_arg rows = {.master = run->master,
-                            .momentum_buffer = run->state[0],
-                            .grad = run->grad,
-                            .grad_scale = run->grad_scale,
-                            .loss_scale = run->loss_scale,
-                            .rows = run->sums + run->first,
-                            .nelem = run->nelem,
-                            .momentum = (float)run->opts->momentum,
-                            .keep = (float)(1 - lr * run->hyper.weight_decay),
-                            .rate = (float)(lr * 0.2 * sqrt((double)most)),
-                            .nesterov = run->opts->nesterov};
+    const struct fsdp_muon_args rows = {.master = run->master,
+                                        .momentum_buffer = run->state[0],
+                                        .grad = run->grad,
+                                        .grad_scale = run->grad_scale,
+                                        .loss_scale = run->loss_scale,
+                                        .rows = run->sums + run->first,
+                                        .nelem = run->nelem,
+                                        .momentum = (float)run->opts->momentum,
+                                        .keep = (float)(1 - lr * run->hyper.weight_decay),
+                                        .rate = (float)(lr * 0.2 * sqrt((double)most)),
+                                        .nesterov = run->opts->nesterov};
 
     if (phase == 0)
-        return fsdp_lane_call(lane, fill_rows, &rows, sizeof rows, err);
-    if (phase == 1 && run->chosen)
-        return fsdp_lane_call(lane, orthogonalize, &matrix, sizeof matrix, err);
+        return fsdp_muon_begin(lane, &rows, err);
+    if (phase == 1 && run->chosen) /* of a skipped step the matrix is zero, and stays so */
+        return orthogonalize(lane, run, err);
     if (phase == 1)
         return fsdp_zero(lane, run->sums, fsdp_tensor_nelem(t) * sizeof *run->sums, err);
-    FSDP_TRY(fsdp_lane_call(lane, take_rows, &rows, sizeof rows, err));
+    FSDP_TRY(fsdp_muon_end(lane, &rows, err));
     return optimizer_write_param(lane, run, err);
 }
 
@@ -220,5 +126,6 @@ const struct optimizer optimizer_muon = {
     .instead = muon_instead,
     .check = muon_check,
     .nsums = muon_nsums,
+    .nroom = muon_nroom,
     .phase = muon_phase,
 };

@@ -25,6 +25,7 @@ struct optimizer_run {
     struct fsdp_rounding rounding;    /* of moments in BF16 */
     const struct fsdp_tensor *tensor; /* the whole parameter; of what is updated in phases */
     double *sums, *update_sum;        /* likewise: what is summed over ranks */
+    float *room;                      /* likewise: memory for the phase, as nroom says */
     uint64_t first; /* likewise: of the parameter, the first element of this rank's part */
     bool chosen;    /* likewise: this rank does what one rank does for all */
     size_t nelem;
@@ -62,11 +63,12 @@ struct optimizer {
     int (*update)(struct fsdp_lane *lane, const struct optimizer_run *run, struct fsdp_err *err);
     /* (optional) In place of update: phases 0 to 2. After phase 0 run->sums are summed, as many as
      * nsums says, after phase 1 *run->update_sum, and run->sums again where
-     * sums_twice says so. Enqueues. On the host's device alone. */
+     * sums_twice says so. Enqueues. */
     int (*phase)(struct fsdp_lane *lane, const struct optimizer_run *run, int phase,
                  struct fsdp_err *err);
     uint64_t (*nsums)(const struct fsdp_tensor *tensor);
     bool sums_twice;
+    uint64_t (*nroom)(const struct fsdp_tensor *tensor); /* (optional) of run->room; pure */
     /* (optional) What only this optimizer refuses. */
     int (*check)(const struct fsdp_optim_opts *opts, struct fsdp_err *err);
     /* (optional) Writes what modules see in training into run->param, from the master and the

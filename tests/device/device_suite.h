@@ -9,6 +9,7 @@
 #include "suite_lanes.h"
 #include "suite_math.h"
 #include "suite_optim.h"
+#include "suite_whole.h"
 
 static void run_arithmetic(struct fsdp_lane *lane)
 {
@@ -21,6 +22,8 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_adam(lane);
     test_lion(lane);
     test_adamw8bit(lane);
+    test_adafactor(lane);
+    test_muon(lane);
     test_schedulefree(lane);
     test_ema(lane);
     test_loss_scale(lane);

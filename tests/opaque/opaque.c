@@ -241,6 +241,31 @@ static void lane_destroy(void *l)
       (void *l, float *average, const float *x, size_t n, double decay, struct fsdp_err *e),      \
       (l, average, x, n, decay, e),                                                               \
       (average, x))                                                                               \
+    X(adafactor,                                                                                  \
+      (void *l, const struct fsdp_adafactor_args *args, struct fsdp_err *e),                      \
+      (l, args, e),                                                                               \
+      (args->master, args->grad, args->grad_scale, args->row_var, args->col_var, args->variance,  \
+       args->sums, args->update_sum))                                                             \
+    X(muon_begin,                                                                                 \
+      (void *l, const struct fsdp_muon_args *args, struct fsdp_err *e),                           \
+      (l, args, e),                                                                               \
+      (args->momentum_buffer, args->grad, args->grad_scale, args->rows))                          \
+    X(muon_end,                                                                                   \
+      (void *l, const struct fsdp_muon_args *args, struct fsdp_err *e),                           \
+      (l, args, e),                                                                               \
+      (args->master, args->rows))                                                                 \
+    X(muon_unit,                                                                                  \
+      (void *l, const struct fsdp_muon_matrix *args, struct fsdp_err *e),                         \
+      (l, args, e),                                                                               \
+      (args->wide, args->x))                                                                      \
+    X(muon_back,                                                                                  \
+      (void *l, const struct fsdp_muon_matrix *args, struct fsdp_err *e),                         \
+      (l, args, e),                                                                               \
+      (args->wide, args->x))                                                                      \
+    X(matmul,                                                                                     \
+      (void *l, const struct fsdp_matmul_args *args, struct fsdp_err *e),                         \
+      (l, args, e),                                                                               \
+      (args->c, args->a, args->b, args->add))                                                     \
     X(init_fill,                                                                                  \
       (void *l, float *dst, uint64_t first, size_t n, struct fsdp_init init, uint64_t seed,       \
        uint64_t stream, struct fsdp_err *e),                                                      \

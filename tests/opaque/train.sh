@@ -54,6 +54,8 @@ same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 
 same "two ranks, Lion, in bf16" "-n 2" optim.name=lion fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
 same "two ranks, schedule-free AdamW, offloaded" "-n 2" optim.name=schedulefree optim.schedule=constant \
     fsdp.offload=optimizer
+same "two ranks, Muon" "-n 2" optim.name=muon optim.momentum=0.95 optim.nesterov=true
+same "two ranks, Adafactor" "-n 2" optim.name=adafactor optim.groups=[]
 offloaded=(fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 optim.moment_dtype=bfloat16 optim.master=split fsdp.offload=params)
 same "two ranks, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}"
 mkdir -p "$TEST_TMP/mixture"

@@ -120,8 +120,24 @@ static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype red
     compare(what, setup, tokens, 5e-3, 1e-2);
 }
 
+/* Optimizers that see whole matrices. */
+static void test_optimizer(const char *name)
+{
+    enum { T = 16 };
+    int32_t tokens[STEPS * ROWS * (T + 1)];
+    struct ref_setup setup = {.folder = "llama-tiny", .B = 2, .T = T, .opts = FSDP_OPTS_INIT};
+
+    for (int i = 0; i < STEPS * ROWS * (T + 1); i++)
+        tokens[i] = (int32_t)((unsigned)i * 2654435761u >> 8) % 256;
+    setup.opts.accumulation = 2;
+    setup.opts.optim.name = name;
+    compare(name, setup, tokens, 1e-5, 1e-4);
+}
+
 int main(void)
 {
+    test_optimizer("muon");
+    test_optimizer("adafactor");
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
     test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
     adapted = true;

@@ -110,6 +110,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->scalars.sums =
         take_row(c, sizeof(double) * (FSDP_CONTROL_NELEM + f->scalars.npartials), &rows->scalars);
     f->mem.sums = take_row(c, sizeof(double) * update_shared_nsums(f), &rows->scalars);
+    f->mem.room = take_row(c, sizeof(float) * update_shared_nroom(f), &rows->scalars);
     f->scalars.clip_coef = take_row(c, sizeof(float), &rows->scalars);
     f->scalars.grad_norm = take_row(c, sizeof(float), &rows->scalars);
     f->scalars.scale = take_row(c, sizeof *f->scalars.scale, &rows->scalars);

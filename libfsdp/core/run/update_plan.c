@@ -100,15 +100,6 @@ static int keep_averages(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int check_device(const struct fsdp *f, const struct optimizer *kind, struct fsdp_err *err)
-{
-    if (!kind->phase || fsdp_device_is_host(f->device))
-        return FSDP_OK;
-    fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: it has no code for device %s: set fsdp.device cpu",
-                 kind->name, fsdp_device_name(f->device));
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "name");
-}
-
 /* The options name the groups, and need not outlive the engine's creation. */
 static int choose_params(struct fsdp *f, struct fsdp_err *err)
 {
@@ -118,7 +109,6 @@ static int choose_params(struct fsdp *f, struct fsdp_err *err)
             const int param = flat->params[i];
             f->optim.hyper[param] = optimizer_hyper_of(&f->opts.optim, &flat->tensors[i]);
             f->optim.kinds[param] = optimizer_of(&f->opts.optim, &flat->tensors[i]);
-            FSDP_TRY(check_device(f, f->optim.kinds[param], err));
             FSDP_TRY(keep_state(f, param, &flat->tensors[i], err));
         }
     }

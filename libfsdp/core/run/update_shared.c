@@ -47,6 +47,22 @@ uint64_t update_shared_nsums(const struct fsdp *f)
     return most;
 }
 
+uint64_t update_shared_nroom(const struct fsdp *f)
+{
+    uint64_t most = 0;
+
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *of = &f->units.flats[k];
+        for (int i = 0; i < of->ntensors; i++) {
+            const struct optimizer *kind =
+                is_shared(f, k, i) ? f->optim.kinds[of->params[i]] : NULL;
+            const uint64_t nroom = kind && kind->nroom ? kind->nroom(&of->tensors[i]) : 0;
+            most = nroom > most ? nroom : most;
+        }
+    }
+    return most;
+}
+
 static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int phase,
                      struct fsdp_err *err)
 {
@@ -63,6 +79,7 @@ static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int p
         args.tensor = &of->tensors[i];
         args.sums = sums;
         args.update_sum = update_sum++;
+        args.room = f->mem.room;
         args.first = run.first;
         args.chosen =
             f->mesh->replicate_rank == 0 && (flat + i) % f->mesh->shard_size == f->mesh->shard_rank;

@@ -3,6 +3,7 @@
 #ifndef FSDP_FORMULA_H
 #define FSDP_FORMULA_H
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,6 +45,77 @@ static inline FSDP_ON_DEVICE void adamw_element(const struct adamw *w, float *p,
     *m = mi;
     *v = vi;
     *p = *p * w->keep - w->step * mi / (sqrtf(vi) * w->root + w->eps);
+}
+
+/* ---- Adafactor: Shazeer and Stern, arXiv 1804.04235 ------------------------------------------ */
+
+enum { ADAFACTOR_SUM_P, ADAFACTOR_SUM_ROWS, ADAFACTOR_SUM_COLUMNS = FSDP_ADAFACTOR_NSUMS };
+
+struct adafactor {
+    float scale, weight; /* of gradients; of this step in the averages */
+    double t, nelem;
+};
+
+static inline FSDP_ON_DEVICE struct adafactor adafactor_of(const struct fsdp_adafactor_args *a)
+{
+    struct adafactor f;
+
+    f.t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
+    f.scale = a->grad_scale ? *a->grad_scale : 1.0f;
+    f.weight = (float)pow(f.t, a->beta2_decay);
+    f.nelem = (double)a->nrows * (double)a->ncols * (double)a->nmatrices;
+    return f;
+}
+
+/* What an update is multiplied with, once update_sum is known. */
+static inline FSDP_ON_DEVICE double adafactor_rate(const struct fsdp_adafactor_args *a,
+                                                   const struct adafactor *f)
+{
+    const double size = sqrt(a->sums[ADAFACTOR_SUM_P] / f->nelem), rate = 1 / sqrt(f->t);
+    const double alpha = (size > a->eps2 ? size : a->eps2) * (a->lr < rate ? a->lr : rate);
+    const double rms = sqrt(*a->update_sum / f->nelem);
+    return alpha / (rms > 1 ? rms : 1);
+}
+
+static inline FSDP_ON_DEVICE float adafactor_mix(float average, double x, float weight)
+{
+    return average + weight * ((float)x - average);
+}
+
+static inline FSDP_ON_DEVICE float adafactor_root(float estimate)
+{
+    const float least = FLT_EPSILON * FLT_EPSILON;
+    return sqrtf(estimate > least ? estimate : least);
+}
+
+/* Of the rows' averages, whose sum is given. */
+static inline FSDP_ON_DEVICE float adafactor_mean(double sum, uint64_t nrows)
+{
+    const float mean = (float)(sum / (double)nrows);
+    return mean > FLT_EPSILON ? mean : FLT_EPSILON;
+}
+
+static inline FSDP_ON_DEVICE float adafactor_step(const struct fsdp_adafactor_args *a, double rate,
+                                                  float p, float u)
+{
+    return p * (float)(1 - a->lr * a->weight_decay) - (float)rate * u;
+}
+
+/* ---- Muon: what its elements become ---------------------------------------------------------- */
+
+/* An element of the matrix that is made orthogonal. */
+static inline FSDP_ON_DEVICE float muon_element(const struct fsdp_muon_args *a, float *momentum,
+                                                float g)
+{
+    const float b = *momentum + (1 - a->momentum) * (g - *momentum);
+    *momentum = b;
+    return a->nesterov ? g + a->momentum * (b - g) : b;
+}
+
+static inline FSDP_ON_DEVICE float muon_scale(double sum_of_squares)
+{
+    const float norm = (float)sqrt(sum_of_squares), least = 1e-7f;
+    return norm > least ? norm : least;
 }
 
 /* ---- AdamW with moments in 8 bits: Dettmers et al., arXiv 2110.02861 ------------------------- */

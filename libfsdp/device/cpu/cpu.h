@@ -41,6 +41,11 @@ int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err
 int device_cpu_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
 int device_cpu_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
 int device_cpu_adafactor(void *lane, const struct fsdp_adafactor_args *args, struct fsdp_err *err);
+int device_cpu_muon_begin(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+int device_cpu_muon_end(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+int device_cpu_muon_unit(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+int device_cpu_muon_back(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+int device_cpu_matmul(void *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err);
 int device_cpu_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
                             struct fsdp_err *err);
 int device_cpu_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,

@@ -5,40 +5,14 @@
  *     sums   [ p^2 | row_var | g^2 of column 0 | column 1 | ... ]   of a matrix, cut by rows
  *            [ p^2 | (unused) ]                                     of all else
  */
-#include <float.h>
-#include <math.h>
-
 #include "cpu.h"
-
-enum { SUM_P, SUM_ROWS, SUM_COLUMNS = FSDP_ADAFACTOR_NSUMS };
-
-struct factors {
-    float scale, weight; /* of gradients; of this step in the averages */
-    double alpha, nelem;
-};
-
-static struct factors factors_of(const struct fsdp_adafactor_args *a)
-{
-    const double t = (double)(a->nsteps - (a->loss_scale ? a->loss_scale->nskipped : 0));
-    struct factors f = {.scale = a->grad_scale ? *a->grad_scale : 1.0f,
-                        .weight = (float)pow(t, a->beta2_decay),
-                        .nelem = (double)a->nrows * (double)a->ncols * (double)a->nmatrices};
-    const double rms = sqrt(a->sums[SUM_P] / f.nelem), rate = 1 / sqrt(t);
-
-    f.alpha = (rms > a->eps2 ? rms : a->eps2) * (a->lr < rate ? a->lr : rate);
-    return f;
-}
-
-static float mix(float average, double x, float weight)
-{
-    return average + weight * ((float)x - average);
-}
+#include "device/common/formula.h"
 
 /* ---- measure --------------------------------------------------------------------------------- */
 
 /* Rows of one matrix: their averages, and what they add to sums of its columns. */
-static void measure_rows(const struct fsdp_adafactor_args *a, const struct factors *f, size_t first,
-                         size_t nrows, double *columns)
+static void measure_rows(const struct fsdp_adafactor_args *a, const struct adafactor *f,
+                         size_t first, size_t nrows, double *columns)
 {
     for (size_t r = first; r < first + nrows; r++) {
         double sum = 0;
@@ -47,18 +21,18 @@ static void measure_rows(const struct fsdp_adafactor_args *a, const struct facto
             sum += g * g;
             columns[c] += g * g;
         }
-        a->row_var[r] = mix(a->row_var[r], sum / (double)a->ncols, f->weight);
+        a->row_var[r] = adafactor_mix(a->row_var[r], sum / (double)a->ncols, f->weight);
     }
 }
 
-static void mix_columns(const struct fsdp_adafactor_args *a, const struct factors *f,
+static void mix_columns(const struct fsdp_adafactor_args *a, const struct adafactor *f,
                         float *col_var, const double *columns)
 {
     for (size_t c = 0; c < a->ncols; c++)
-        col_var[c] = mix(col_var[c], columns[c] / (double)a->nrows, f->weight);
+        col_var[c] = adafactor_mix(col_var[c], columns[c] / (double)a->nrows, f->weight);
 }
 
-static int measure_matrices(const struct fsdp_adafactor_args *a, const struct factors *f,
+static int measure_matrices(const struct fsdp_adafactor_args *a, const struct adafactor *f,
                             struct fsdp_err *err)
 {
     double *columns = fsdp_alloc(a->ncols, sizeof *columns, "sums of columns", err);
@@ -77,44 +51,37 @@ static int measure_matrices(const struct fsdp_adafactor_args *a, const struct fa
 
 static int measure(const struct fsdp_adafactor_args *a, struct fsdp_err *err)
 {
-    const struct factors f = factors_of(a);
+    const struct adafactor f = adafactor_of(a);
 
     for (size_t i = 0; i < a->nelem; i++)
-        a->sums[SUM_P] += (double)a->master[i] * (double)a->master[i];
+        a->sums[ADAFACTOR_SUM_P] += (double)a->master[i] * (double)a->master[i];
     for (size_t i = 0; a->variance && i < a->nelem; i++) {
         const float g = a->grad[i] * f.scale;
-        a->variance[i] = mix(a->variance[i], (double)(g * g), f.weight);
+        a->variance[i] = adafactor_mix(a->variance[i], (double)(g * g), f.weight);
     }
     if (!a->row_var)
         return FSDP_OK;
     if (!a->by_rows)
         return measure_matrices(a, &f, err);
-    measure_rows(a, &f, 0, a->nelem / a->ncols, a->sums + SUM_COLUMNS);
+    measure_rows(a, &f, 0, a->nelem / a->ncols, a->sums + ADAFACTOR_SUM_COLUMNS);
     for (size_t r = 0; r < a->nelem / a->ncols; r++)
-        a->sums[SUM_ROWS] += (double)a->row_var[r];
+        a->sums[ADAFACTOR_SUM_ROWS] += (double)a->row_var[r];
     return FSDP_OK;
 }
 
 /* ---- estimate, apply ------------------------------------------------------------------------- */
 
-static float root_of(float estimate)
-{
-    const float least = FLT_EPSILON * FLT_EPSILON;
-    return sqrtf(estimate > least ? estimate : least);
-}
-
 /* Mean of the rows' averages, of the matrix that row `first` begins. */
 static float row_mean(const struct fsdp_adafactor_args *a, size_t first)
 {
-    double sum = a->sums[SUM_ROWS];
+    double sum = a->sums[ADAFACTOR_SUM_ROWS];
 
     if (!a->by_rows) {
         sum = 0;
         for (size_t r = first; r < first + a->nrows; r++)
             sum += (double)a->row_var[r];
     }
-    const float mean = (float)(sum / (double)a->nrows);
-    return mean > FLT_EPSILON ? mean : FLT_EPSILON;
+    return adafactor_mean(sum, a->nrows);
 }
 
 /* Calls fn for every element's update. */
@@ -122,18 +89,19 @@ typedef void element_f(const struct fsdp_adafactor_args *a, double factor, size_
 
 static void each_update(const struct fsdp_adafactor_args *a, double factor, element_f *fn)
 {
-    const struct factors f = factors_of(a);
+    const struct adafactor f = adafactor_of(a);
     float mean = 1;
 
     for (size_t i = 0; a->variance && i < a->nelem; i++)
-        fn(a, factor, i, a->grad[i] * f.scale / root_of(a->variance[i]));
+        fn(a, factor, i, a->grad[i] * f.scale / adafactor_root(a->variance[i]));
     for (size_t r = 0; a->row_var && r < a->nelem / a->ncols; r++) {
         const float *col_var = a->col_var + (!a->by_rows ? r / a->nrows * a->ncols : 0);
         if (r == 0 || (!a->by_rows && r % a->nrows == 0))
             mean = row_mean(a, r);
         for (size_t c = 0; c < a->ncols; c++) {
             const size_t i = r * a->ncols + c;
-            fn(a, factor, i, a->grad[i] * f.scale / root_of(a->row_var[r] * col_var[c] / mean));
+            fn(a, factor, i,
+               a->grad[i] * f.scale / adafactor_root(a->row_var[r] * col_var[c] / mean));
         }
     }
 }
@@ -146,23 +114,22 @@ static void add_square(const struct fsdp_adafactor_args *a, double factor, size_
 
 static void step_element(const struct fsdp_adafactor_args *a, double factor, size_t i, float u)
 {
-    a->master[i] = a->master[i] * (float)(1 - a->lr * a->weight_decay) - (float)factor * u;
+    a->master[i] = adafactor_step(a, factor, a->master[i], u);
 }
 
 static void estimate(const struct fsdp_adafactor_args *a)
 {
-    const struct factors f = factors_of(a);
+    const struct adafactor f = adafactor_of(a);
 
     if (a->row_var && a->by_rows)
-        mix_columns(a, &f, a->col_var, a->sums + SUM_COLUMNS);
+        mix_columns(a, &f, a->col_var, a->sums + ADAFACTOR_SUM_COLUMNS);
     each_update(a, 0, add_square);
 }
 
 static void apply_update(const struct fsdp_adafactor_args *a)
 {
-    const struct factors f = factors_of(a);
-    const double rms = sqrt(*a->update_sum / f.nelem);
-    each_update(a, f.alpha / (rms > 1 ? rms : 1), step_element);
+    const struct adafactor f = adafactor_of(a);
+    each_update(a, adafactor_rate(a, &f), step_element);
 }
 
 static int adafactor_run(void *arg, struct fsdp_err *err)

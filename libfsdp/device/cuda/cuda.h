@@ -61,6 +61,13 @@ int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *re
 int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
 int device_cuda_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
+int device_cuda_muon_begin(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+int device_cuda_muon_end(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+int device_cuda_muon_unit(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+int device_cuda_muon_back(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+int device_cuda_matmul(void *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err);
+int device_cuda_adafactor(void *lane, const struct fsdp_adafactor_args *args,
+                          struct fsdp_err *err);
 int device_cuda_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
                              struct fsdp_err *err);
 int device_cuda_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,

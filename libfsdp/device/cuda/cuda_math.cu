@@ -7,6 +7,7 @@
  * kernels and an order that depends on the length alone. As for optimizers, nothing is contracted.
  */
 #include "cuda.h"
+#include "cuda_join.cuh"
 #include "device/common/formula.h"
 #include "device/common/nf4.h"
 #include "fsdp/sys/cuda_kernel.cuh"
@@ -119,20 +120,6 @@ struct absmax {
     }
 };
 
-/* The block's totals, in the same order always; thread 0 has the result. */
-template <class OP> static __device__ double block_join(double mine)
-{
-    __shared__ double part[BLOCK];
-    part[threadIdx.x] = mine;
-    __syncthreads();
-    for (int half = BLOCK / 2; half; half /= 2) {
-        if (threadIdx.x < (unsigned)half)
-            part[threadIdx.x] = OP::join(part[threadIdx.x], part[threadIdx.x + half]);
-        __syncthreads();
-    }
-    return part[0];
-}
-
 /* part[block] of the block's `span` elements, a multiple of BLOCK. */
 template <class OP>
 static __global__ void __launch_bounds__(BLOCK)
@@ -142,7 +129,7 @@ static __global__ void __launch_bounds__(BLOCK)
     double total = 0;
     for (size_t i = first + threadIdx.x; i < end; i += BLOCK)
         total = OP::apply(total, x[i]);
-    total = block_join<OP>(total);
+    total = block_join<OP, BLOCK>(total);
     if (threadIdx.x == 0)
         part[blockIdx.x] = total;
 }
@@ -154,7 +141,7 @@ static __global__ void __launch_bounds__(BLOCK)
     double total = 0;
     for (int i = (int)threadIdx.x; i < nparts; i += BLOCK)
         total = OP::join(total, part[i]);
-    total = block_join<OP>(total);
+    total = block_join<OP, BLOCK>(total);
     if (threadIdx.x == 0)
         *out = OP::last(*out, total);
 }

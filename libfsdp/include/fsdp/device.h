@@ -346,9 +346,49 @@ struct fsdp_adafactor_args {
     int64_t nsteps; /* with this one */
     double lr, beta2_decay, eps2, weight_decay;
 };
-/* FSDP_EUNSUPPORTED where the device has none. */
 int fsdp_adafactor(struct fsdp_lane *lane, const struct fsdp_adafactor_args *args,
                    struct fsdp_err *err);
+
+/* What Muon (Jordan et al., https://kellerjordan.github.io/posts/muon) is made of. With g scaled by
+ * *grad_scale first:
+ *   begin: momentum_buffer += (1 - momentum) (g - momentum_buffer); rows = momentum_buffer, or
+ *          g + momentum (momentum_buffer - g) with nesterov
+ *   end:   p = keep p - rate rows */
+struct fsdp_muon_args {
+    float *master, *momentum_buffer;
+    const float *grad, *grad_scale;           /* grad_scale: device scalar, NULL: 1 */
+    const struct fsdp_loss_scale *loss_scale; /* as above */
+    double *rows;                             /* [nelem] of the matrix that ranks exchange */
+    size_t nelem;
+    float momentum, keep, rate;
+    bool nesterov;
+};
+int fsdp_muon_begin(struct fsdp_lane *lane, const struct fsdp_muon_args *args,
+                    struct fsdp_err *err);
+int fsdp_muon_end(struct fsdp_lane *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+
+/* A matrix [rows, cols] and its copy in fp32, with as many rows as the shorter side: transposed,
+ * where rows > cols. unit: x = wide / max(its norm, 1e-7); back: wide = x. */
+struct fsdp_muon_matrix {
+    double *wide;
+    float *x;
+    size_t rows, cols;
+};
+int fsdp_muon_unit(struct fsdp_lane *lane, const struct fsdp_muon_matrix *args,
+                   struct fsdp_err *err);
+int fsdp_muon_back(struct fsdp_lane *lane, const struct fsdp_muon_matrix *args,
+                   struct fsdp_err *err);
+
+/* c = alpha a b + beta add, in fp32: a [rows, inner], b [inner, cols] or, transposed,
+ * [cols, inner], c and add [rows, cols]. c overlaps nothing. */
+struct fsdp_matmul_args {
+    float *c;
+    const float *a, *b, *add; /* add may be NULL where beta is 0 */
+    size_t rows, inner, cols;
+    float alpha, beta;
+    bool b_transposed;
+};
+int fsdp_matmul(struct fsdp_lane *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err);
 
 /* One step of schedule-free AdamW (Defazio et al., arXiv 2405.15682). Training computes gradients
  * at y = b1 x + (1-b1) z; the average x is the result. With g scaled by *grad_scale first:

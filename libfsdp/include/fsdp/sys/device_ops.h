@@ -71,8 +71,12 @@ struct fsdp_device_ops {
                struct fsdp_err *err);
     int (*init_fill)(void *lane, float *dst, uint64_t first, size_t nelem, struct fsdp_init init,
                      uint64_t seed, uint64_t stream, struct fsdp_err *err);
-    /* (optional) */
     int (*adafactor)(void *lane, const struct fsdp_adafactor_args *args, struct fsdp_err *err);
+    int (*muon_begin)(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+    int (*muon_end)(void *lane, const struct fsdp_muon_args *args, struct fsdp_err *err);
+    int (*muon_unit)(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+    int (*muon_back)(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
+    int (*matmul)(void *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err);
     /* (optional) */
     void *(*lane_native)(void *lane);
     /* (optional) device.c falls back to a lane_call that reads the clock. */
