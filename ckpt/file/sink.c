@@ -56,6 +56,8 @@ static int open_plain(struct ckpt_job_sink *sink, const struct ckpt_store_ops *o
                       const char *path, const struct ckpt_job_sink_args *args, struct fsdp_err *err)
 {
     int rc = ckpt_store_open_again(&sink->file, ops, path, args->replace, err);
+    if (rc == FSDP_OK && args->keeps)
+        rc = ckpt_store_keep_upload(sink->file, args->found, err);
     if (rc || !args->header)
         return rc;
     return ckpt_job_sink_put(sink, args->header, args->header_nbytes, 0,

@@ -15,6 +15,8 @@ struct ckpt_job_sink_args {
     int window;      /* of compression: chunks in memory */
     bool replace;    /* a whole file of that name, where a store has such */
     bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
+    bool keeps;      /* in an object store: what was sent stays for another run of the job */
+    bool found;      /* which has been before, and may have left something */
     /* A compressed file is resumed only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */
     uint64_t done_nbytes;

@@ -251,9 +251,13 @@ static void drop_output(struct ckpt_job *job)
 static void drop_in_place(struct ckpt_job *job)
 {
     bool there = false;
+    uint64_t nuploads;
     if (ckpt_commit_is_there(&there, &job->commit, NULL) || there)
         return;
-    drop_output(job);
+    if (job->folder)
+        drop_output(job);
+    else /* an object of that name is somebody else's */
+        ckpt_store_sweep(&nuploads, job->store, job->commit.out, INT64_MAX, false, NULL);
     ckpt_store_drop_tree(job->store, job->notes.folder);
 }
 

@@ -110,7 +110,9 @@ static int look_at_file(struct ckpt_store_stat *st, const struct ckpt_job *job, 
                         struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
-    char *path = ckpt_path_join(job->commit.out, job->files[file].name, err);
+    const char *name = job->files[file].name; /* "" where the output is one file */
+    char *path =
+        *name ? ckpt_path_join(job->commit.out, name, err) : fsdp_strdup(job->commit.out, err);
     int rc = path ? ckpt_store_stat(st, job->store, path, &why) : FSDP_ENOMEM;
     if (path && rc == FSDP_ENOTFOUND) {
         *st = (struct ckpt_store_stat){.tag = 0};

@@ -115,7 +115,10 @@ static int open_file(struct mover *m, struct fsdp_err *err)
                                           .header_nbytes = file->header_nbytes,
                                           .nbytes = file->nbytes,
                                           .window = job->budget.window,
-                                          .replace = job->args->overwrite || job->notes.found,
+                                          .replace = job->args->overwrite ||
+                                                     (job->folder && job->notes.found),
+                                          .keeps = !job->folder && job->notes.folder,
+                                          .found = job->notes.found,
                                           .done_nbytes = done.nbytes,
                                           .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);

@@ -266,7 +266,7 @@ int ckpt_job_name_temp(struct ckpt_job *job, struct fsdp_err *err)
 {
     FSDP_TRY(make_key(job, err));
     FSDP_TRY(ckpt_uuid_make(job->notes.attempt, err));
-    if (job->folder && !ckpt_store_can_append(job->store))
+    if (!ckpt_store_can_append(job->store))
         FSDP_TRY(name_notes(job, err)); /* may know another attempt */
     struct ckpt_commit *commit = &job->commit;
     commit->store = job->store;

@@ -161,6 +161,13 @@ static int s3_open(void **out, const char *path, enum ckpt_store_mode mode, stru
     return rc;
 }
 
+static int s3_keep_upload(void *opened, const char *path, bool search, struct fsdp_err *err)
+{
+    struct s3_file *file = opened;
+    (void)path;
+    return ckpt_s3_upload_keep(file->upload, search, err);
+}
+
 struct range {
     struct ckpt_s3_call call;
     char text[64];
@@ -380,6 +387,7 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .sync = s3_sync,
     .close = s3_close,
     .abandon = s3_abandon,
+    .keep_upload = s3_keep_upload,
     .stat = s3_stat,
     .stat_open = s3_stat_open,
     .list = s3_list,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "put.h"
+#include "unfinished.h"
 #include "upload.h"
 #include "store/store.h"
 
@@ -19,6 +20,7 @@ struct part {
     char *data;
     uint64_t begin, nbytes; /* of the object; when it is full */
     size_t filled, room;
+    bool probes;  /* its answer tells what the store's ETags are */
     int nfillers; /* threads that copy into data, without the lock */
     struct ckpt_s3_call call;
     char number_text[16];
@@ -31,6 +33,10 @@ struct ckpt_s3_upload {
     char id[37];     /* ours, in the object's metadata: known again after a lost answer */
     char *upload_id; /* the store's; NULL: nothing was sent */
     bool starting;
+    bool stays; /* what was sent is kept for another run when this one gives up */
+    struct ckpt_s3_unfinished found; /* an earlier run's; its upload_id is NULL where it is taken */
+    enum { TAGS_UNTRIED, TAGS_PROBED, TAGS_MD5, TAGS_OTHER } tags;
+    uint32_t nfound; /* parts that were proved */
     uint64_t first_nbytes, end;
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -281,6 +287,39 @@ static int sent_reserve(struct ckpt_s3_upload *u, uint32_t number, struct fsdp_e
     return FSDP_OK;
 }
 
+/* The lock is held. */
+static void probe_end(struct part *part, bool is_md5)
+{
+    if (!part->probes)
+        return;
+    part->upload->tags = is_md5 ? TAGS_MD5 : TAGS_OTHER;
+    pthread_cond_broadcast(&part->upload->cond);
+}
+
+/* The lock is held, and let go meanwhile. Has the store these bytes of an earlier run? Where it
+ * tells no checksum, the first part that it may have is sent again, to see whether its ETag is an
+ * MD5. */
+static bool part_is_there(struct part *part)
+{
+    struct ckpt_s3_upload *u = part->upload;
+    if (part->number >= u->found.nparts || u->found.parts[part->number].nbytes != part->filled)
+        return false;
+    const struct ckpt_s3_sent *there = &u->found.parts[part->number];
+    while (!*there->checksum && u->tags == TAGS_PROBED)
+        pthread_cond_wait(&u->cond, &u->lock);
+    if (!*there->checksum && u->tags != TAGS_MD5) {
+        part->probes = u->tags == TAGS_UNTRIED;
+        u->tags = part->probes ? TAGS_PROBED : u->tags;
+        return false;
+    }
+    pthread_mutex_unlock(&u->lock);
+    const bool same = *there->checksum
+                          ? ckpt_s3_is_crc32c(there->checksum, part->data, part->filled)
+                          : ckpt_s3_is_md5(there->etag, part->data, part->filled);
+    pthread_mutex_lock(&u->lock);
+    return same;
+}
+
 static void part_done(struct ckpt_s3_call *call)
 {
     struct part *part = call->ctx;
@@ -294,6 +333,8 @@ static void part_done(struct ckpt_s3_call *call)
         snprintf(sent->checksum, sizeof sent->checksum, "%s", call->checksum);
         sent->nbytes = part->filled;
     }
+    probe_end(part, part->probes && !call->job.rc &&
+                        ckpt_s3_is_md5(call->etag, part->data, part->filled));
     ckpt_text_free(&call->text);
     part_free(part, -1);
     u->nflying--;
@@ -314,6 +355,12 @@ static int part_send(struct part *part, struct fsdp_err *err)
         return rc;
     }
     u->nsent = part->number >= u->nsent ? part->number + 1 : u->nsent;
+    if (part_is_there(part)) {
+        u->sent[part->number] = u->found.parts[part->number];
+        u->nfound++;
+        part_free(part, 0);
+        return FSDP_OK;
+    }
     u->nflying++;
     pthread_mutex_unlock(&u->lock);
     pthread_mutex_lock(&budget_lock);
@@ -333,6 +380,7 @@ static int part_send(struct part *part, struct fsdp_err *err)
     pthread_mutex_lock(&u->lock);
     if (rc) {
         u->nflying--;
+        probe_end(part, false);
         part_free(part, -1);
     }
     return rc;
@@ -357,6 +405,17 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
     u->first_nbytes = first_part_nbytes();
     uploads_add(1);
     *out = u;
+    return FSDP_OK;
+}
+
+int ckpt_s3_upload_keep(struct ckpt_s3_upload *u, bool search, struct fsdp_err *err)
+{
+    u->stays = true;
+    if (!search)
+        return FSDP_OK;
+    FSDP_TRY(ckpt_s3_unfinished_find(&u->found, u->bucket, u->key, err));
+    u->upload_id = u->found.upload_id;
+    u->found.upload_id = NULL;
     return FSDP_OK;
 }
 
@@ -452,6 +511,9 @@ int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
         }
     }
     u->finished = rc == FSDP_OK;
+    if (u->finished && u->nfound)
+        fsdp_log(FSDP_LOG_INFO, "'s3://%s/%s': %u of %u parts were there from an earlier run",
+                 u->bucket->name, u->key, u->nfound, u->nsent);
     return fsdp_err_pass(err, rc, &why);
 }
 
@@ -474,12 +536,13 @@ void ckpt_s3_upload_destroy(struct ckpt_s3_upload *u)
         part_unlink(part);
         part_free(part, 0);
     }
-    if (u->upload_id && !u->finished)
+    if (u->upload_id && !u->finished && !u->stays)
         ckpt_s3_multipart_abort(u->bucket, u->key, u->upload_id);
     uploads_add(-1);
     pthread_mutex_destroy(&u->lock);
     pthread_cond_destroy(&u->cond);
     fsdp_free(u->sent);
+    ckpt_s3_unfinished_free(&u->found);
     fsdp_free(u->upload_id);
     fsdp_free(u->key);
     fsdp_free(u);

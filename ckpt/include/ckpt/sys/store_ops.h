@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 6
+#define CKPT_STORE_ABI 7
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -103,6 +103,11 @@ struct ckpt_store_ops {
     int (*close)(void *file, const char *path, struct fsdp_err *err);
     /* In place of close: what was written is not wanted. (object stores only) */
     void (*abandon)(void *file, const char *path);
+
+    /* Before the first write: what is sent of the file stays when it is abandoned, or its process
+     * killed. search: an earlier run may have left such, of which all counts as written whose bytes
+     * are proved to be those that are written now. (optional, object stores) */
+    int (*keep_upload)(void *file, const char *path, bool search, struct fsdp_err *err);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
     /* The same of a file opened for reading, whatever lies at its path now. */
