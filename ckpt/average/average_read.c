@@ -30,11 +30,11 @@ static int add_values(void *ctx, uint64_t pos, const void *src, size_t nbytes, s
 
     for (size_t at = 0, n; at < nelem; at += n) {
         n = nelem - at < STEP ? nelem - at : STEP;
-        const double *wide = (const double *)src + at;
-        if (a->dtype != FSDP_F64)
+        const double *wide = a->dtype == FSDP_F64 ? (const double *)src + at : NULL;
+        if (!wide)
             ckpt_convert(values, FSDP_F32, (const char *)src + at * elem, a->dtype, n);
         for (size_t i = 0; i < n; i++) {
-            const double x = a->dtype == FSDP_F64 ? wide[i] : (double)values[i];
+            const double x = wide ? wide[i] : (double)values[i];
             sum[at + i] = (a->first ? 0 : sum[at + i]) + a->member->weight * x;
         }
     }

@@ -176,8 +176,9 @@ void ckpt_store_abandon(struct ckpt_store_file *file)
 int ckpt_store_keep_upload(struct ckpt_store_file *file, bool search, struct fsdp_err *err)
 {
     STRIKE("keep", file->path);
-    return file->ops->keep_upload ? file->ops->keep_upload(file->file, file->path, search, err)
-                                  : FSDP_OK;
+    if (file->ops->keep_upload)
+        file->ops->keep_upload(file->file, file->path, search);
+    return FSDP_OK;
 }
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,

@@ -178,6 +178,15 @@ static int check_quantize(const struct settings *set)
     return -1;
 }
 
+/* Of a path of argv: names are put behind it. */
+static const char *without_slash(const char *path)
+{
+    char *end = (char *)(uintptr_t)path + strlen(path);
+    while (end > path + 1 && end[-1] == '/')
+        *--end = 0;
+    return path;
+}
+
 static int merge_watched(struct settings *set)
 {
     struct tool *tool = &set->tool;
@@ -195,8 +204,8 @@ static int merge_watched(struct settings *set)
                          "--watch publishes what a job saves: leave out --average, --adapter, "
                          "--overwrite and --dry-run");
     set->watch.tool = tool;
-    set->watch.root = tool->operands[0];
-    set->watch.out = tool->args.out;
+    set->watch.root = without_slash(tool->operands[0]);
+    set->watch.out = without_slash(tool->args.out);
     set->watch.suffix = set->type ? ".gguf" : "";
     return watch(&set->watch);
 }

@@ -28,6 +28,7 @@ struct watcher {
     int64_t newest; /* published; -1: none */
     bool over;      /* there is no run any more */
     int npending;   /* of the last look: finished, and neither published nor gone */
+    bool worked;    /* one was published: there may be new ones */
 };
 
 static void note_of(char name[NOTE_NBYTES], int64_t step)
@@ -188,6 +189,7 @@ static int look_at_step(struct watcher *w, int64_t step, struct fsdp_err *err)
         w->npending++;
     else if (rc == FSDP_OK && finished && (rc = publish(w, k, source, &why)) == FSDP_OK)
         set_done(w, k);
+    w->worked |= rc == FSDP_OK && finished && k->done;
     fsdp_free(source);
     if (rc && (rc = judge_failure(w, k, rc, &why)))
         return fsdp_err_pass(err, rc, &why);
@@ -196,7 +198,8 @@ static int look_at_step(struct watcher *w, int64_t step, struct fsdp_err *err)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* A root that is not there yet has no steps; a store that does not answer is asked again. */
+/* A root that is not there yet has no steps; a store that does not answer is asked again. The
+ * newest goes first, and after it there may be newer ones: an old one may be removed any time. */
 static int look(struct watcher *w, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
@@ -204,19 +207,20 @@ static int look(struct watcher *w, struct fsdp_err *err)
     int nsteps = 0;
 
     w->npending = 0;
+    w->worked = false;
     int rc = ckpt_steps(&steps, &nsteps, w->args->root, &why);
     if (rc && rc != FSDP_ENOTFOUND) {
         fsdp_log(FSDP_LOG_WARN, "%s", why.text);
         w->npending++;
     }
     rc = FSDP_OK;
-    for (int i = 0; rc == FSDP_OK && i < nsteps && !tool_is_stopped(); i++)
+    for (int i = nsteps - 1; rc == FSDP_OK && i >= 0 && !w->worked && !tool_is_stopped(); i--)
         rc = look_at_step(w, steps[i], err);
     fsdp_free(steps);
-    if (rc == FSDP_OK && put_latest(w, &why)) {
+    const int put = rc == FSDP_OK ? put_latest(w, &why) : FSDP_OK;
+    if (put && put != FSDP_ENOTFOUND) /* not found: another watcher's note took this one's name */
         fsdp_log(FSDP_LOG_WARN, "%s", why.text);
-        w->npending++;
-    }
+    w->npending += put != FSDP_OK;
     return rc;
 }
 
@@ -242,6 +246,8 @@ static int watch_on(struct watcher *w, struct fsdp_err *err)
     while (!tool_is_stopped()) {
         w->over = w->over || watch_run_is_over(&w->run, w->args);
         FSDP_TRY(look(w, err));
+        if (w->worked)
+            continue;
         if (w->over && !w->npending)
             return FSDP_OK;
         if (w->over && gives_up(w))

@@ -161,11 +161,11 @@ static int s3_open(void **out, const char *path, enum ckpt_store_mode mode, stru
     return rc;
 }
 
-static int s3_keep_upload(void *opened, const char *path, bool search, struct fsdp_err *err)
+static void s3_keep_upload(void *opened, const char *path, bool search)
 {
     struct s3_file *file = opened;
     (void)path;
-    return ckpt_s3_upload_keep(file->upload, search, err);
+    ckpt_s3_upload_keep(file->upload, search);
 }
 
 struct range {

@@ -408,15 +408,18 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
     return FSDP_OK;
 }
 
-int ckpt_s3_upload_keep(struct ckpt_s3_upload *u, bool search, struct fsdp_err *err)
+void ckpt_s3_upload_keep(struct ckpt_s3_upload *u, bool search)
 {
+    struct fsdp_err why = FSDP_ERR_INIT;
     u->stays = true;
     if (!search)
-        return FSDP_OK;
-    FSDP_TRY(ckpt_s3_unfinished_find(&u->found, u->bucket, u->key, err));
+        return;
+    if (ckpt_s3_unfinished_find(&u->found, u->bucket, u->key, &why)) {
+        fsdp_log(FSDP_LOG_INFO, "%s; all is sent again", why.text);
+        ckpt_s3_unfinished_free(&u->found);
+    }
     u->upload_id = u->found.upload_id;
     u->found.upload_id = NULL;
-    return FSDP_OK;
 }
 
 /* The lock is held, and let go meanwhile. */

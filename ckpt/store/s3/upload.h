@@ -21,7 +21,7 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
 /* Before the first byte: what is sent stays when the upload is destroyed unfinished. search: it may
  * continue the newest one of the key, an earlier run's; parts of it that are proved to have the
  * bytes that are put are not sent again. */
-int ckpt_s3_upload_keep(struct ckpt_s3_upload *upload, bool search, struct fsdp_err *err);
+void ckpt_s3_upload_keep(struct ckpt_s3_upload *upload, bool search);
 /* May wait for memory: what is under way has a budget over all uploads of a process. */
 int ckpt_s3_upload_put(struct ckpt_s3_upload *upload, const void *data, size_t nbytes,
                        uint64_t offset, struct fsdp_err *err);

@@ -107,7 +107,7 @@ struct ckpt_store_ops {
     /* Before the first write: what is sent of the file stays when it is abandoned, or its process
      * killed. search: an earlier run may have left such, of which all counts as written whose bytes
      * are proved to be those that are written now. (optional, object stores) */
-    int (*keep_upload)(void *file, const char *path, bool search, struct fsdp_err *err);
+    void (*keep_upload)(void *file, const char *path, bool search);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
     /* The same of a file opened for reading, whatever lies at its path now. */
