@@ -228,6 +228,13 @@ static bool is_written(const void *ctx, const struct ckpt_store_item *item)
     return job->writer->index_name && !strcmp(item->path, job->writer->index_name);
 }
 
+/* The same command, elsewhere, writes the same files in the same place: it may be about to publish
+ * them, or have done so, and nothing tells. What is there stays. */
+static bool is_shared(const struct ckpt_job *job, int rc)
+{
+    return rc == FSDP_EEXIST && job->notes.folder && job->folder && !job->writer->own_folder;
+}
+
 /* An output that has no folder of its own lies where objects of others may lie, too. */
 static void drop_output(struct ckpt_job *job)
 {
@@ -325,9 +332,9 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
             fsdp_log(FSDP_LOG_INFO,
                      "what was written is kept in '%s'; the same command resumes from there",
                      job.notes.folder ? job.commit.out : job.commit.temp);
-        else if (job.notes.folder)
+        else if (job.notes.folder && !is_shared(&job, rc))
             drop_in_place(&job);
-        else
+        else if (!job.notes.folder)
             drop_temp(&job);
     }
     ckpt_journal_close(&job.journal);

@@ -76,7 +76,7 @@ ok "$([ "$(cat two1 two2 2>noise | cut -d' ' -f1 | sort -un | tr '\n' ' ')" = '1
 
 # ---- a run that removes its checkpoints, is stopped, and resumes ----------------------------------
 
-END=1000 watcher "$from/keep" "$at/weights" --then "$then kept" >watch.log 2>watch.err &
+END=${WATCH_END:-1000} watcher "$from/keep" "$at/weights" --then "$then kept" >watch.log 2>watch.err &
 pid=$!
 "$launch" -n 2 run.yaml checkpoint.path="$from/keep" checkpoint.keep=${WATCH_KEEP:-1} train.steps=1000000 >log 2>err &
 job=$!

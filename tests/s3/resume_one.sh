@@ -6,7 +6,7 @@
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
 at=$S3_TEST_URL/resume-one-$$
-direct=$AWS_ENDPOINT_URL
+direct=$AWS_ENDPOINT_URL listed=
 quiet() { { "$BIN/$@" >log 2>err; } 2>>noise; } # noise: the shell on what was killed
 s3() { # operation, further arguments of the client; the answer's words
     "$S3_PYTHON" - "$at" "$@" <<'PYTHON'
@@ -30,8 +30,8 @@ elif sys.argv[2] == "left":
         print(o["Key"][len(prefix) + 1:])
 PYTHON
 }
-count() { # a command through the proxy; *parts: how many parts it sent
-    coproc PROXY { exec "$TOP/tests/s3/lib/proxy" 0 0 "${direct#http://}"; }
+count() { # a command through the proxy, with what it lists ($listed); *parts: how many parts it sent
+    coproc PROXY { exec "$TOP/tests/s3/lib/proxy" 0 0 "${direct#http://}" $listed; }
     read -r port <&"${PROXY[0]}"
     AWS_ENDPOINT_URL=http://127.0.0.1:$port "$@"
     local rc=$?
@@ -82,6 +82,16 @@ ok $? "killed, and one of ${have:-0} parts has other bytes"
 count merge two.safetensors && equal two.safetensors
 ok $? "which is sent again"
 ok "$([ "$parts" -ge $((all - have + 1)) ] && [ "$parts" -lt $all ]; echo $?)" "it sent $parts parts"
+
+# A store that lists checksums, as AWS does: no part is sent for a trial.
+listed=checksums
+killed_and_again() { killed five.safetensors && merge five.safetensors; }
+count killed_and_again
+said=$(sed -n 's/.*: \([0-9]*\) of [0-9]* parts were there.*/\1/p' err)
+equal five.safetensors
+ok $? "a store that lists checksums: completed, equal"
+ok "$([ "$said" = "$have" ]; echo $?)" "all $have parts that were there are proved, without one sent for a trial (${said:-none})"
+listed=
 
 killed three.safetensors
 quiet ckpt-merge in.safetensors -o "$at/three.safetensors" --mem 48M --exclude nothing
