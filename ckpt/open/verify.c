@@ -36,7 +36,7 @@ static void fault(struct check *c, const char *text)
 }
 
 /* So many bytes more were looked at. */
-static int advance(struct check *c, uint64_t nbytes, struct fsdp_err *err)
+static int say_progress(struct check *c, uint64_t nbytes, struct fsdp_err *err)
 {
     pthread_mutex_lock(&c->lock);
     c->done += nbytes;
@@ -103,7 +103,7 @@ static int check_pieces(struct check *c, int file, struct fsdp_err *err)
 {
     for (size_t i = c->first[file]; i < c->first[file + 1]; i++) {
         struct fsdp_err why = FSDP_ERR_INIT;
-        FSDP_TRY(advance(c, 0, err));
+        FSDP_TRY(say_progress(c, 0, err));
         int rc = c->ckpt->format->check_piece(c->ckpt, c->by_file[i], &why);
         if (rc == FSDP_OK)
             continue;
@@ -131,7 +131,7 @@ static int check_file(struct check *c, int file, char *buffer, struct fsdp_err *
         size_t nbytes = (size_t)(left < CKPT_BLOCK_NBYTES ? left : CKPT_BLOCK_NBYTES);
         FSDP_TRY(ckpt_file_pread_summed(&crc, c->ckpt, file, buffer, nbytes, pos, err));
         feed(c, &cursor, file, buffer, nbytes, pos);
-        FSDP_TRY(advance(c, 0, err));
+        FSDP_TRY(say_progress(c, 0, err));
     }
     if (!info->has_crc || crc == info->crc32c)
         return FSDP_OK;
@@ -155,7 +155,7 @@ static int verify_worker(struct ckpt_workers *workers, int index, struct fsdp_er
            (file = atomic_fetch_add(&c->next, 1)) < c->ckpt->m.layout.nfiles) {
         struct fsdp_err why = FSDP_ERR_INIT;
         rc = check_file(c, file, buffer, &why);
-        if (rc != FSDP_ECANCELED && advance(c, c->ckpt->m.layout.files[file].nbytes, &why))
+        if (rc != FSDP_ECANCELED && say_progress(c, c->ckpt->m.layout.files[file].nbytes, &why))
             rc = FSDP_ECANCELED;
         if (rc == FSDP_ECORRUPT || rc == FSDP_EIO || rc == FSDP_ENOTFOUND) {
             pthread_mutex_lock(&c->lock);
@@ -351,7 +351,7 @@ static int check_tensors(struct check *c, struct fsdp_err *err)
         }
         if (!t->has_fingerprint)
             continue;
-        FSDP_TRY(advance(c, 0, err));
+        FSDP_TRY(say_progress(c, 0, err));
         if (!rows && !damaged)
             FSDP_TRY(sum_by_plan(c, i, err));
         if (c->sums[i] == t->fingerprint || (!rows && damaged))
