@@ -168,7 +168,7 @@ static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *mode
 }
 
 /* A and B of a weight fit it, which may be of one expert or of all. */
-static bool fits(const struct ckpt_low *low, const struct ckpt_tensor *w, uint64_t r)
+static bool fits_weight(const struct ckpt_low *low, const struct ckpt_tensor *w, uint64_t r)
 {
     const bool all = w->tensor.ndim == 3;
     const uint64_t *shape = w->tensor.shape + all;
@@ -186,7 +186,8 @@ static int check_pair(const struct ckpt_merged *m, const struct ckpt *model, con
         return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
                             ckpt_path(ckpt_adapter_ckpt(m->adapter)), low->a ? 'A' : 'B', weight,
                             low->a ? 'B' : 'A');
-    return fits(low, ckpt_tensor_find(model, weight), (uint64_t)ckpt_adapter_spec(m->adapter)->r)
+    return fits_weight(low, ckpt_tensor_find(model, weight),
+                       (uint64_t)ckpt_adapter_spec(m->adapter)->r)
                ? FSDP_OK
                : refuse_weight(m, model, weight,
                                "has another shape there than lora_A and lora_B fit", err);

@@ -105,8 +105,8 @@ static bool is_stored(const char *name, const struct stored *x, size_t *nbytes, 
     return true;
 }
 
-static const struct ckpt_tensor *find(const struct ckpt_merged *m, const char *layer, size_t nbytes,
-                                      const struct stored *x, char which)
+static const struct ckpt_tensor *find_part(const struct ckpt_merged *m, const char *layer,
+                                           size_t nbytes, const struct stored *x, char which)
 {
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
     char module[NAME_NBYTES], name[2 * NAME_NBYTES];
@@ -130,8 +130,8 @@ static bool of_experts(struct ckpt_low *low, const struct ckpt_merged *m, const 
         const struct stored *x = &stored[i];
         if (!is_stored(weight, x, &nbytes, &expert))
             continue;
-        *low = (struct ckpt_low){.a = find(m, weight, nbytes, x, 'A'),
-                                 .b = find(m, weight, nbytes, x, 'B'),
+        *low = (struct ckpt_low){.a = find_part(m, weight, nbytes, x, 'A'),
+                                 .b = find_part(m, weight, nbytes, x, 'B'),
                                  .across = x->across,
                                  .expert = expert,
                                  .nparts = (uint64_t)x->nparts,

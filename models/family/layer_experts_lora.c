@@ -102,8 +102,8 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
 }
 
 /* Of A: (places, nin) -> (places, r). */
-static struct nn_grouped down(const struct model *m, const struct stack_block *blk,
-                              const struct adapter *x)
+static struct nn_grouped product_a(const struct model *m, const struct stack_block *blk,
+                                   const struct adapter *x)
 {
     struct nn_grouped args = grouped_of(m, blk);
     args.w = x->a->w;
@@ -116,8 +116,8 @@ static struct nn_grouped down(const struct model *m, const struct stack_block *b
 }
 
 /* Of B: (places, r) -> (places, nout). */
-static struct nn_grouped up(const struct model *m, const struct stack_block *blk,
-                            const struct adapter *x)
+static struct nn_grouped product_b(const struct model *m, const struct stack_block *blk,
+                                   const struct adapter *x)
 {
     struct nn_grouped args = grouped_of(m, blk);
     args.w = nn_at(blk->expert_b, x->b->w_dtype, (size_t)x->of.first * (size_t)x->r);
@@ -129,8 +129,8 @@ static struct nn_grouped up(const struct model *m, const struct stack_block *blk
     return args;
 }
 
-static int scale(const struct model *m, const struct stack_block *blk, void *low,
-                 struct fsdp_err *err)
+static int scale_low(const struct model *m, const struct stack_block *blk, void *low,
+                     struct fsdp_err *err)
 {
     const size_t nplaces = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->traits.experts_per_token;
     const struct nn_scale_add args = {.out = low,
@@ -145,26 +145,26 @@ static int scale(const struct model *m, const struct stack_block *blk, void *low
 static int make_low(const struct model *m, const struct stack_block *blk, const struct adapter *of,
                     const void *x, struct fsdp_err *err)
 {
-    struct nn_grouped args = down(m, blk, of);
+    struct nn_grouped args = product_a(m, blk, of);
 
     if (!is_first(of))
         return FSDP_OK;
     args.out = blk->expert_low;
     args.x = x;
     FSDP_TRY(m->nn->grouped_forward(blk->lane, &args, err));
-    return scale(m, blk, blk->expert_low, err);
+    return scale_low(m, blk, blk->expert_low, err);
 }
 
 /* blk->expert_d_low = scale dy B */
 static int make_d_low(const struct model *m, const struct stack_block *blk,
                       const struct adapter *of, const void *dy, struct fsdp_err *err)
 {
-    struct nn_grouped args = up(m, blk, of);
+    struct nn_grouped args = product_b(m, blk, of);
 
     args.out = blk->expert_d_low;
     args.dy = dy;
     FSDP_TRY(m->nn->grouped_backward_input(blk->lane, &args, err));
-    return scale(m, blk, blk->expert_d_low, err);
+    return scale_low(m, blk, blk->expert_d_low, err);
 }
 
 /* ---- forward and backward -------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ int layer_experts_lora_forward(const struct model *m, const struct stack_block *
     if (!has_adapter(m, slot))
         return FSDP_OK;
     const struct adapter adapter = adapter_of(m, blk, slot);
-    struct nn_grouped args = up(m, blk, &adapter);
+    struct nn_grouped args = product_b(m, blk, &adapter);
 
     FSDP_TRY(turn_b(m, blk, &adapter, err));
     FSDP_TRY(make_low(m, blk, &adapter, x, err));
@@ -192,7 +192,7 @@ int layer_experts_lora_input(const struct model *m, const struct stack_block *bl
     if (!has_adapter(m, slot))
         return FSDP_OK;
     const struct adapter adapter = adapter_of(m, blk, slot);
-    struct nn_grouped args = down(m, blk, &adapter);
+    struct nn_grouped args = product_a(m, blk, &adapter);
 
     FSDP_TRY(turn_b(m, blk, &adapter, err));
     FSDP_TRY(make_d_low(m, blk, &adapter, dy, err));
@@ -207,7 +207,7 @@ static int b_gradient(const struct model *m, const struct stack_block *blk,
                       const struct adapter *of, const void *dy, struct fsdp_err *err)
 {
     const struct stack_param *b = of->b;
-    struct nn_grouped args = up(m, blk, of);
+    struct nn_grouped args = product_b(m, blk, of);
 
     if (is_first(of) && b->dw_beta != 0)
         FSDP_TRY(experts_first(m, blk, of, blk->expert_db, b->dw, b->dw_dtype, err));
@@ -227,7 +227,7 @@ int layer_experts_lora_weight(const struct model *m, const struct stack_block *b
     if (!has_adapter(m, slot))
         return FSDP_OK;
     const struct adapter adapter = adapter_of(m, blk, slot);
-    struct nn_grouped args = down(m, blk, &adapter);
+    struct nn_grouped args = product_a(m, blk, &adapter);
 
     FSDP_TRY(turn_b(m, blk, &adapter, err));
     FSDP_TRY(make_low(m, blk, &adapter, x, err));

@@ -3,7 +3,7 @@
 # Adapters on the weights of experts against PEFT's target_parameters: tiny models of families that store experts in
 # different ways; gradients, ten steps of AdamW and the adapter after them, on one rank, on three and as 2 x 2 ranks of
 # HYBRID_SHARD; merged models, and text from them. MIXTURES=all takes all families (make check-families).
-# run: timeout=900
+# run: timeout=1800
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and PEFT (set TORCH_PYTHON)"
     exit 0

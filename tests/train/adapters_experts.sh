@@ -13,7 +13,10 @@ END
 # Whose matrices of down_proj are as wide as high.
 cat >gpt_oss/config.json <<'END'
 {"model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 24, "num_hidden_layers": 2,
- "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 12, "num_local_experts": 5, "num_experts_per_tok": 2}
+ "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 12, "num_local_experts": 5, "num_experts_per_tok": 2,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 8,
+ "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32,
+                  "beta_slow": 1, "truncate": true}}
 END
 cat >run.yaml <<'END'
 model: {path: base}
@@ -77,6 +80,13 @@ for model in mixtral gpt_oss; do
     ok "$([ -n "$(seventh low.jsonl)" ] && [ "$(seventh low.jsonl)" = "$(seventh merged.jsonl)" ]; echo $?)" \
         "$model: and a run on it has the loss of the run with adapters"
 done
+# Whose columns of gate and up are apart in GGUF.
+mkdir with && cp -r merged with/base.gpt_oss && cp "$TOP/examples/llama-tiny/tokenizer.json" with/base.gpt_oss/ &&
+    cp "$TOP/examples/llama-tiny/tokenizer.json" base.gpt_oss/ &&
+    "$BIN/ckpt-merge" -q with/base.gpt_oss -o merged.gguf --type f32 >log 2>err &&
+    "$BIN/ckpt-merge" -q --adapter ck.low base.gpt_oss -o with.gguf --type f32 >>log 2>>err &&
+    cmp merged.gguf with.gguf >>log 2>>err
+ok $? "gpt_oss: merged into a file for llama.cpp, too"
 "$BIN/ckpt-merge" --adapter ck base.gpt_oss -o wrong >log 2>err
 ok "$([ $? != 0 ] && holds err 'does not belong to'; echo $?)" "not into another model"
 
