@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Adapters of the weights of experts. transformers keeps those of a layer in two parameters, and
- * PEFT names adapters by these, whatever files store. It wraps the module of both once for each
- * that has an adapter, down_proj around gate_up_proj:
- *
- *     <module>.lora_A.weight               of down_proj, or of the only one
- *     <module>.base_layer.lora_A.weight    of gate_up_proj, where both have one
- */
+/* Which weights of files are experts' parameters (parameters.c), and the factors of each. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +8,6 @@
 #include "merge.h"
 
 enum { NAME_NBYTES = 1024 };
-#define NESTED ".base_layer"
-static const char *const parameters[] = {"gate_up_proj", "down_proj"};
 
 /* How files store a parameter: the end of a weight's name, where %d stands for the expert. */
 static const struct stored {
@@ -38,46 +29,6 @@ static const struct stored {
 };
 enum { NSTORED = sizeof stored / sizeof stored[0] };
 
-/* ---- what the configuration names ------------------------------------------------------------ */
-
-static bool ends_with(const char *name, size_t nbytes, const char *end)
-{
-    const size_t n = strlen(end);
-    return n <= nbytes && !strncmp(name + nbytes - n, end, n);
-}
-
-/* As PEFT does: the whole name, or its end after a dot. */
-static bool is_named(const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes,
-                     bool is_down)
-{
-    char name[NAME_NBYTES];
-    const int len =
-        snprintf(name, sizeof name, "%.*s.%s", (int)nbytes, module, parameters[is_down]);
-
-    for (int i = 0; len < (int)sizeof name && i < spec->nparameters; i++) {
-        const size_t n = strlen(spec->parameters[i]);
-        if (n && ends_with(name, (size_t)len, spec->parameters[i]) &&
-            (n == (size_t)len || name[(size_t)len - n - 1] == '.'))
-            return true;
-    }
-    return false;
-}
-
-bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes)
-{
-    if (ends_with(module, nbytes, NESTED))
-        nbytes -= strlen(NESTED);
-    if (!ends_with(module, nbytes, ".experts")) /* a name may be gate_up_proj alone */
-        return false;
-    return is_named(spec, module, nbytes, false) || is_named(spec, module, nbytes, true);
-}
-
-bool ckpt_adapter_is_parameter(const char *name)
-{
-    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
-    return !strcmp(last, parameters[0]) || !strcmp(last, parameters[1]);
-}
-
 /* ---- the factors of a weight ----------------------------------------------------------------- */
 
 /* Does a weight's name end as `x` says? *nbytes: before that end; *expert: its number. */
@@ -86,7 +37,7 @@ static bool is_stored(const char *name, const struct stored *x, size_t *nbytes, 
     const char *number = strstr(x->weight, "%d"), *tail = number ? number + 2 : x->weight;
     size_t n = strlen(name), head = number ? (size_t)(number - x->weight) : 0;
 
-    if (!ends_with(name, n, tail))
+    if (!ckpt_name_ends(name, n, tail))
         return false;
     n -= strlen(tail);
     *nbytes = n;
@@ -112,11 +63,11 @@ static const struct ckpt_tensor *find_part(const struct ckpt_merged *m, const ch
     char module[NAME_NBYTES], name[2 * NAME_NBYTES];
     const int n = snprintf(module, sizeof module, "%.*s%s", (int)nbytes, layer, x->module);
 
-    if (n >= (int)sizeof module || !is_named(spec, module, (size_t)n, x->is_down))
+    if (n >= (int)sizeof module || !ckpt_parameter_is_named(spec, module, (size_t)n, x->is_down))
         return NULL;
-    const bool nested = !x->is_down && is_named(spec, module, (size_t)n, true);
+    const bool nested = !x->is_down && ckpt_parameter_is_named(spec, module, (size_t)n, true);
     snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s%s.lora_%c.weight", module,
-             nested ? NESTED : "", which);
+             nested ? CKPT_NESTED : "", which);
     return ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name);
 }
 
@@ -166,12 +117,12 @@ bool ckpt_expert_weight(char *weight, size_t weight_nbytes, bool *apart, int i, 
 {
     const struct stored *x = &stored[i];
     const char *number = strstr(x->weight, "%d");
-    const bool nested = ends_with(module, strlen(module), NESTED);
-    const size_t nbytes = strlen(module) - (nested ? strlen(NESTED) : 0);
-    const bool is_down = !nested && is_named(spec, module, nbytes, true);
+    const bool nested = ckpt_name_ends(module, strlen(module), CKPT_NESTED);
+    const size_t nbytes = strlen(module) - (nested ? strlen(CKPT_NESTED) : 0);
+    const bool is_down = !nested && ckpt_parameter_is_named(spec, module, nbytes, true);
     char own[NAME_NBYTES];
 
-    if (x->is_down != is_down || !ends_with(module, nbytes, x->module))
+    if (x->is_down != is_down || !ckpt_name_ends(module, nbytes, x->module))
         return false;
     snprintf(own, sizeof own, "%s", x->weight);
     if (number)

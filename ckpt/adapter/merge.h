@@ -41,13 +41,21 @@ struct ckpt_low {
 };
 /* Has the weight either of them? */
 bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight);
-/* May target_parameters have this name: is it one of experts? Pure. */
-bool ckpt_adapter_is_parameter(const char *name);
 /* The name that files of way i of ckpt_expert_nstored give to a weight of the module with adapters
  * of experts, as its tensor names it; apart: each expert has one. False: none. Pure. */
 int ckpt_expert_nstored(void);
 bool ckpt_expert_weight(char *weight, size_t weight_nbytes, bool *apart, int i, uint64_t expert,
                         const struct ckpt_adapter_spec *spec, const char *module);
+
+/* ---- names of experts' parameters (parameters.c), pure ---- */
+
+#define CKPT_NESTED ".base_layer" /* behind a module whose gate_up_proj is wrapped twice */
+bool ckpt_name_ends(const char *name, size_t nbytes, const char *end);
+/* Does target_parameters name one of the module's two: by the whole name or an end after a dot? */
+bool ckpt_parameter_is_named(const struct ckpt_adapter_spec *spec, const char *module,
+                             size_t nbytes, bool is_down);
+/* May target_parameters have this name? */
+bool ckpt_adapter_is_parameter(const char *name);
 
 /* The change of a block is left (rows, r) times right (r, columns of the weight). */
 struct ckpt_factors {
