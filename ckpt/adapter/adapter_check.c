@@ -174,7 +174,7 @@ static bool fits_weight(const struct ckpt_low *low, const struct ckpt_tensor *w,
     const uint64_t *shape = w->tensor.shape + all;
     const uint64_t nin = shape[low->across ? 0 : 1], nout = shape[low->across ? 1 : 0];
 
-    return (!all || w->tensor.shape[0] == low->experts) &&
+    return low->experts && (!all || w->tensor.shape[0] == low->experts) &&
            is_matrix(low->a, low->experts * r, nin) &&
            is_matrix(low->b, nout * low->nparts, low->experts * r);
 }

@@ -90,6 +90,10 @@ ok $? "gpt_oss: merged into a file for llama.cpp, too"
 "$BIN/ckpt-merge" --adapter ck base.gpt_oss -o wrong >log 2>err
 ok "$([ $? != 0 ] && holds err 'does not belong to'; echo $?)" "not into another model"
 
+cp -r ck/step-00000006/hf wide && sed -i 's/"r": 2/"r": 64/' wide/adapter_config.json
+"$BIN/ckpt-merge" --adapter wide base.mixtral -o wrong >log 2>err
+ok "$([ $? = 1 ] && holds err 'has another shape there than lora_A and lora_B fit'; echo $?)" "nor with a rank over what lora_A has"
+
 # ---- in 4 bits ----
 packed=(lora.base=nf4-experts fsdp.param_dtype=bfloat16 checkpoint.path=)
 alike_packed() { [ "$(losses "$1" | wc -l)" = 3 ] && [ "$(losses "$1")" = "$(losses packed.jsonl)" ]; }
