@@ -170,8 +170,8 @@ static int check_quantize(const struct settings *set)
         return tool->args.nquantize_ignore
                    ? tool_fail(tool, TOOL_USAGE, "--quantize-ignore is of --quantize")
                    : -1;
-    if (tool->args.output != CKPT_OUTPUT_WEIGHTS || tool->args.all ||
-        ends_in(tool->args.out, gguf_ends))
+    if (set->dcp || set->torch || tool->args.all || ends_in(tool->args.out, gguf_ends) ||
+        ends_in(tool->args.out, torch_ends))
         return tool_fail(tool, TOOL_USAGE,
                          "--quantize writes a Hugging Face folder of weights: leave out --dcp, "
                          "--torch and --all, and name a folder; a GGUF file has --type");

@@ -27,7 +27,7 @@ trainer sharded/checkpoint-500
 cp -r "$data/dcp-fsdp2-2r/ckpt" sharded/checkpoint-500/pytorch_model_fsdp_0
 run 0 ckpt-merge sharded/checkpoint-500 -o sharded/merged && says "the weights are in 'pytorch_model_fsdp_0'" &&
     same sharded/merged "$data/dcp-fsdp2-2r/ckpt" && ls sharded/merged >files &&
-    [ "$(tr '\n' ' ' <files)" = 'config.json model.safetensors tokenizer_config.json ' ]
+    [ "$(tr '\n' ' ' <files)" = 'README.md config.json model.safetensors tokenizer_config.json ' ]
 ok $? "FSDP, sharded: $(tail -n 1 out); $(tr '\n' ' ' <files)"
 run 0 ckpt-info sharded/checkpoint-500 && says 'checkpoint-500/pytorch_model_fsdp_0' && run 0 ckpt-verify sharded/checkpoint-500
 ok $? "ckpt-info and ckpt-verify: $(tail -n 1 out)"
