@@ -40,6 +40,18 @@ static int store_of_row(const struct ckpt_store_ops **out, const struct store_ro
     return FSDP_OK;
 }
 
+#if !HAVE_CURL
+int ckpt_post(const char *url, const char *json, bool (*stop)(void), struct fsdp_err *err)
+{
+    (void)url;
+    (void)json;
+    (void)stop;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "this build sends nothing by HTTP, because it was made without libcurl "
+                        "(WITH_CURL=1)");
+}
+#endif
+
 int ckpt_store_of(const struct ckpt_store_ops **out, const char *path, struct fsdp_err *err)
 {
     const char *scheme = strstr(path, "://");

@@ -96,7 +96,7 @@ static const struct fsdp_cli_option watch_rows[] = {
              "ended; --type makes GGUF files"},
     {"then", .arg = "COMMAND", .kind = FSDP_CLI_TEXT, .offset = AT(watch.then),
      .help = "after each, a command for the shell; CKPT_STEP, CKPT_SOURCE and CKPT_OUTPUT are in "
-             "its environment"},
+             "its environment; an address of http:// or https:// gets them by POST"},
     {"poll", .arg = "SECONDS", .kind = FSDP_CLI_ABOVE, .offset = AT(watch.poll_s), .least = 0,
      .most = 86400, .help = "between two looks (default: 10)"},
     {"end-after", .arg = "SECONDS", .kind = FSDP_CLI_NUMBER, .offset = AT(watch.end_s), .least = 0,

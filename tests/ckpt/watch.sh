@@ -131,6 +131,41 @@ published "$from/ck" "$at/flaky" 1 6
 ok $? "and all is published"
 END=0 watcher "$from/ck" "$at/never" --then false >watch.log 2>watch.err
 ok "$([ $? = 1 ] && grep -q 'not all checkpoints' watch.err; echo $?)" "one that always fails ends the watch, with an error"
+cat >server.py <<'END'
+import http.server, json
+class Handler(http.server.BaseHTTPRequestHandler):
+    fails = True  # the first
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = 503 if Handler.fails else 204
+        Handler.fails = False
+        print(status, self.path, self.headers["Content-Type"], body["step"], body["source"], body["output"], flush=True)
+        self.send_response(status)
+        self.end_headers()
+    def log_message(self, *args):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print("http://user:secret@127.0.0.1:%d/new?key=secret" % server.server_port, flush=True)
+server.serve_forever()
+END
+if "$BIN/ckpt-merge" --version | grep -q '+curl'; then
+    "${PYTHON:-python3}" server.py >posts 2>noise &
+    server=$!
+    until [ -s posts ]; do sleep 0.1; done
+    END=0 watcher "$from/ck" "$at/post" --then "$(head -n 1 posts)" >watch.log 2>watch.err
+    ok "$([ $? = 0 ] && [ "$(sed -n 's,^204 /new?key=secret application/json ,,p' posts | sort)" = "$(for i in {1..6}; do
+        echo "$i $from/ck/step-0000000$i $at/post/step-0000000$i"
+    done)" ]; echo $?)" "an address gets each by POST: $(sed -n 3p posts)"
+    grep -q "http://127.0.0.1:[0-9]* answers POST with status 503" watch.err && ! grep -q secret watch.err
+    ok $? "one that fails is told again, and what may be a secret is not printed: $(head -n 1 watch.err)"
+    kill $server
+    wait $server 2>noise
+    END=0 watcher "$from/ck" "$at/gone" --then http://127.0.0.1:9/new >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && grep -q 'http://127.0.0.1:9' watch.err; echo $?)" "nobody there: $(head -n 1 watch.err)"
+else
+    END=0 watcher "$from/ck" "$at/post" --then http://127.0.0.1:9/new >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && grep -q 'made without libcurl' watch.err; echo $?)" "no addresses in this build: $(head -n 1 watch.err)"
+fi
 END=0 watcher "$from/ck" "$at/bad" --map no-such-map >watch.log 2>watch.err
 ok "$([ $? = 1 ] && grep -q no-such-map watch.err; echo $?)" "a wrong option ends it: $(tail -n 1 watch.err)"
 for args in '--average' '--overwrite' '--dry-run'; do

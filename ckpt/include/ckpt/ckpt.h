@@ -43,6 +43,11 @@ int ckpt_root_try(double *seconds, const char *root, size_t nbytes, struct fsdp_
 int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_err *err);
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
 int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err);
+/* Sends a text of JSON to an address of http:// or https:// by POST. FSDP_EIO, which names the host,
+ * unless the answer is a success; FSDP_ECANCELED once stop (NULL is allowed), which is asked about
+ * once a second, says so; FSDP_EUNSUPPORTED in a build without libcurl. Local, blocks, for a minute
+ * at most. */
+int ckpt_post(const char *url, const char *json, bool (*stop)(void), struct fsdp_err *err);
 
 /* ---- any file of a store --------------------------------------------------------------------- */
 
