@@ -60,8 +60,10 @@ enum ckpt_job_form {
 
 struct ckpt_job_tensor {
     struct fsdp_tensor tensor; /* as written; its name is of the layout or of job->names */
-    enum fsdp_slice_kind kind;
-    enum ckpt_role role;
+    enum fsdp_slice_kind kind : 8;
+    enum ckpt_role role : 8;
+    enum ckpt_job_form form : 8;
+    int weight;         /* unless CKPT_FORM_VALUES: of job->quant */
     const char *stored; /* the name that a torch source uses, borrowed; else NULL */
     const char *own;    /* the end of it, without containers */
     int first_part, nparts;
@@ -70,8 +72,6 @@ struct ckpt_job_tensor {
     uint64_t fingerprint;                 /* of what was written so far */
     const struct ckpt_encoding *encoding; /* of the elements in the file; NULL: by their dtype */
     float offset;                         /* that is added to every element */
-    enum ckpt_job_form form;
-    int weight; /* unless CKPT_FORM_VALUES: of job->quant */
 };
 
 /* Weights of linear layers that are written quantized. */
