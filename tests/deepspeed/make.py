@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints by DeepSpeed on CPU ranks: python make.py FOLDER WORLD CASE...
 
-A case is STAGE-DTYPE, with -tied, -frozen, -small (several vectors a group) or -large (187 million parameters) behind
-it, such as 3-bf16-frozen. Each becomes FOLDER/CASE-WORLDr/: a Llama after three steps of AdamW in two groups, saved at the tag global_step3."""
+A case is STAGE-DTYPE, with -tied, -frozen, -offload, -small (several vectors a group) or -large (187 million parameters)
+behind it, such as 3-bf16-frozen. Each becomes FOLDER/CASE-WORLDr/: a Llama after three steps of AdamW in two groups, saved at the tag global_step3."""
 import os
 import sys
 
@@ -47,6 +47,10 @@ def run(rank, world, folder, cases):
         zero = {"stage": int(stage), "stage3_param_persistence_threshold": 0}
         if "small" in case:
             zero["sub_group_size"] = 2000
+        if "offload" in case:
+            zero["offload_optimizer"] = {"device": "cpu"}
+            if stage == "3":
+                zero["offload_param"] = {"device": "cpu"}
         config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
                   "zero_optimization": zero, "zero_allow_untested_optimizer": True,
                   "zero_force_ds_cpu_optimizer": False}

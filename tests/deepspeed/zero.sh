@@ -16,7 +16,7 @@ fi
 "$DEEPSPEED_PYTHON" -c 'import deepspeed; print(deepspeed.__version__)' >log 2>err
 ok $? "DeepSpeed $(grep -a '^[0-9]' log | tail -n 1)"
 
-two=(1-bf16-tied 1-fp32-frozen 2-bf16-frozen 2-fp16 3-bf16-small 3-fp32-tied)
+two=(1-bf16-tied 1-fp32-frozen 2-bf16-frozen 2-fp16 3-bf16-small 3-fp32-tied 2-bf16-offload 3-bf16-offload)
 three=(1-bf16 2-fp32-tied 3-bf16-frozen 3-bf16-tied)
 "$DEEPSPEED_PYTHON" "$TOP/tests/deepspeed/make.py" made 2 "${two[@]}" >log 2>&1 &&
     "$DEEPSPEED_PYTHON" "$TOP/tests/deepspeed/make.py" made 3 "${three[@]}" >>log 2>&1
