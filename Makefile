@@ -377,8 +377,8 @@ tsan-%:
 
 ## fuzz-NAME        look for inputs that break a reader (tests/fuzz/test_NAME.c), FUZZ_SECONDS=600;
 ##                  make fuzz-safetensors, manifest, index, megatron, config, zip, pickle, dcp, torch,
-##                  deepspeed, mp_rank, fsdp1, frames, jsonl, tokens, xml, ini, creds, chat, tokenizer,
-##                  tokenizer_text, regex
+##                  deepspeed, mp_rank, fsdp1, packed, frames, jsonl, tokens, xml, ini, creds, chat,
+##                  tokenizer, tokenizer_text, regex
 FUZZ_SECONDS ?= 600
 fuzz-%:
 	@$(DEPS) fuzz

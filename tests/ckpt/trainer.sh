@@ -57,6 +57,11 @@ run 0 ckpt-merge accelerate -o accelerate/merged && says "'pytorch_model' is the
     same accelerate/merged "$data/deepspeed-z1-2r/expected.safetensors" --exclude lm_head.weight
 ok $? "DeepSpeed's folder as accelerate calls it: $(tail -n 1 out)"
 
+trainer whole
+cp "$data/fsdp1/model/model.safetensors" whole
+run 0 ckpt-merge whole -o whole-merged && run 0 ckpt-merge whole -o whole-merged --overwrite && [ ! -e whole-merged/trainer_state.json ]
+ok $? "the state of the run is left out: $(ls whole-merged | xargs)"
+
 # ---- two candidates: whole weights go before shards, and a line says so ----
 
 whole=$data/fsdp1/model/model.safetensors

@@ -12,11 +12,8 @@ static inline int read_all_drop(void *ctx, uint64_t pos, const void *src, size_t
     return FSDP_OK;
 }
 
-static inline void read_all(const char *path)
+static inline void read_opened(struct ckpt *ckpt)
 {
-    struct ckpt *ckpt;
-    if (ckpt_open(&ckpt, path, NULL))
-        return;
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const struct fsdp_tensor *t = &ckpt_tensor_at(ckpt, i)->tensor;
         struct fsdp_slice slice = {.tensor = *t, .nreplica = 1};
@@ -24,6 +21,14 @@ static inline void read_all(const char *path)
         memcpy(slice.box.length, t->shape, sizeof t->shape);
         ckpt_read_slice(ckpt, &slice, &io, NULL);
     }
+}
+
+static inline void read_all(const char *path)
+{
+    struct ckpt *ckpt;
+    if (ckpt_open(&ckpt, path, NULL))
+        return;
+    read_opened(ckpt);
     ckpt_verify(ckpt, NULL, NULL, NULL);
     ckpt_close(ckpt);
 }

@@ -61,7 +61,8 @@ bool ckpt_hf_is_companion(const char *name)
 bool ckpt_hf_is_extra(const char *name)
 {
     static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
-    if (name[0] == '.' || ends_with(name, ".index.json"))
+    if (name[0] == '.' || ends_with(name, ".index.json") ||
+        !strcmp(name, "trainer_state.json")) /* of a run of transformers, not of its model */
         return false;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (ends_with(name, ends[i]))
