@@ -72,8 +72,8 @@ ok $? "one that trains for long, and one of whose three ranks one fails"
 dies() { # which rank by its place, command of three ranks...
     local which=$1 i pids
     shift
-    timeout -k 5 100 "$@" >log 2>err &
-    for i in $(seq 300); do
+    timeout -k 5 250 "$@" >log 2>err &
+    for i in $(seq 1800); do # a slow machine takes its time to start three
         [ -s log ] && break
         sleep 0.1
     done
