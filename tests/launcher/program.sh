@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs of others on fsdp/launch.h: the examples, built against the shared library, as one process
 # and under fsdp-launch -n and mpirun: one text of losses, and an end as a run's where a rank dies.
+# run: timeout=600
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
 export PATH=$BIN:$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
