@@ -5,14 +5,8 @@
 # Files that are missing, of another run or damaged are refused by name.
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/tools.sh"
 z1=$TOP/tests/data/deepspeed-z1-2r z3=$TOP/tests/data/deepspeed-z3-2r-frozen
-run() { # expected status, command...
-    local want=$1
-    shift
-    "$BIN/$1" "${@:2}" >out 2>err
-    [ $? = "$want" ]
-}
-says() { grep -q -F -- "$1" out err; }
 moments() { # checkpoint, reference
     run 0 ckpt-diff --include '*.exp_avg*' "$1" "$2/expected-adamw.safetensors" && says " 0 different"
 }

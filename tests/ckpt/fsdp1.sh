@@ -5,14 +5,8 @@
 # FULL_STATE_DICT (model); of3 has the file of one rank of three. tests/interop/fsdp1.sh has the other families.
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/tools.sh"
 data=$TOP/tests/data/fsdp1
-run() { # expected status, command...
-    local want=$1
-    shift
-    "$BIN/$1" "${@:2}" >out 2>err
-    [ $? = "$want" ]
-}
-says() { grep -q -F -- "$1" out err; }
 same() { run 0 ckpt-diff --model "$1" "$data/model" && says '21 tensors are the same, 0 near, 0 different'; }
 
 run 0 ckpt-merge "$data/local" -o files.safetensors --config "$data/model" --quiet && same files.safetensors

@@ -4,14 +4,8 @@
 # groups, saved with tensor parallelism 2. --map megatron-to-hf gives Llama's names, layer by layer.
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/tools.sh"
 data=$TOP/tests/data/megatron
-run() { # expected status, command...
-    local want=$1
-    shift
-    "$BIN/$1" "${@:2}" >out 2>err
-    [ $? = "$want" ]
-}
-says() { grep -q -F -- "$1" out err; }
 same() { run 0 ckpt-diff --model "$1" "$data/expected.safetensors" && says '21 tensors are the same, 0 near, 0 different'; }
 
 run 0 ckpt-info "$data/torch_dist" && says decoder.layers.mlp.linear_fc1.weight && says '[2, 96, 32]'

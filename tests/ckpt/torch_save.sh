@@ -4,14 +4,8 @@
 # forms, a folder with an index, nested dicts. What is damaged, misplaced or no tensor is refused by name.
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/tools.sh"
 data=$TOP/tests/data/torch-save
-run() { # expected status, command...
-    local want=$1
-    shift
-    "$BIN/$1" "${@:2}" >out 2>err
-    [ $? = "$want" ]
-}
-says() { grep -q -F -- "$1" out err; }
 # Every tensor has dtype, shape and bits of what torch made contiguous.
 same() { run 0 ckpt-diff --model "$1" "$data/expected.safetensors" && says '20 tensors are the same, 0 near, 0 different'; }
 

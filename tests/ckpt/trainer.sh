@@ -4,14 +4,8 @@
 # save_state around checkpoints that DeepSpeed and torch wrote (tests/interop/accelerate_folders.sh has more of them).
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/tools.sh"
 data=$TOP/tests/data
-run() { # expected status, command...
-    local want=$1
-    shift
-    "$BIN/$1" "${@:2}" >out 2>err
-    [ $? = "$want" ]
-}
-says() { grep -q -F -- "$1" out err; }
 trainer() { # folder: what the Trainer has besides weights
     mkdir -p "$1"
     echo '{"model_type": "llama"}' >"$1/config.json"
