@@ -254,29 +254,15 @@ static void card_make(struct ckpt_text *card, const struct ckpt_job *job, const 
     ckpt_card_seal(card);
 }
 
-static int config_read(json_t **out, const struct ckpt_job *job, struct fsdp_err *err)
-{
-    const char *path = ckpt_extra_path(job->ckpt, "config.json");
-    struct fsdp_err quiet = FSDP_ERR_INIT;
-    char *data;
-    size_t nbytes;
-    *out = NULL;
-    if (!path)
-        return FSDP_OK;
-    FSDP_TRY(ckpt_store_get(&data, &nbytes, job->ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err));
-    if (ckpt_json_parse(out, data, nbytes, path, &quiet))
-        *out = NULL; /* which copying it has said */
-    fsdp_free(data);
-    return FSDP_OK;
-}
-
 int ckpt_job_write_card(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct ckpt_text card = {0};
+    struct fsdp_err said = FSDP_ERR_INIT; /* when it was copied */
     json_t *config;
     if (!job->args->card || !job->writer->has_card || !job->folder)
         return FSDP_OK;
-    FSDP_TRY(config_read(&config, job, err));
+    if (ckpt_extra_json(&config, job->ckpt, "config.json", &said))
+        config = NULL;
     card_make(&card, job, config);
     json_decref(config);
     char *path = ckpt_path_join(job->commit.out, CKPT_CARD_NAME, err);

@@ -2,15 +2,24 @@
 /* What maps need to know of the model that its tensors do not tell. */
 #include <jansson.h>
 
+#include "source/format_ops.h"
 #include "job.h"
+
+/* NULL where there is none that can be read. */
+static json_t *config_of(const struct ckpt_job *job)
+{
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    json_t *root;
+
+    return ckpt_extra_json(&root, job->ckpt, "config.json", &quiet) ? NULL : root;
+}
 
 /* From the options, else from the config.json that goes along. */
 int ckpt_job_heads(struct ckpt_job_heads *out, const struct ckpt_job *job, const char *what,
                    struct fsdp_err *err)
 {
     const struct ckpt_select *select = &job->args->select;
-    const char *path = ckpt_extra_path(job->ckpt, "config.json");
-    json_t *root = path && !select->nheads ? json_load_file(path, 0, NULL) : NULL;
+    json_t *root = select->nheads ? NULL : config_of(job);
     json_int_t query = json_integer_value(json_object_get(root, "num_attention_heads"));
     json_int_t key = json_integer_value(json_object_get(root, "num_key_value_heads"));
     json_decref(root);
@@ -27,8 +36,7 @@ int ckpt_job_heads(struct ckpt_job_heads *out, const struct ckpt_job *job, const
 
 uint64_t ckpt_job_vocab(const struct ckpt_job *job)
 {
-    const char *path = ckpt_extra_path(job->ckpt, "config.json");
-    json_t *root = path ? json_load_file(path, 0, NULL) : NULL;
+    json_t *root = config_of(job);
     const json_int_t vocab = json_integer_value(json_object_get(root, "vocab_size"));
 
     json_decref(root);

@@ -36,7 +36,7 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
     bool differs = false;
 
     *out = NULL;
-    FSDP_TRY(ckpt_store_get(&data, &nbytes, job->ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err));
+    FSDP_TRY(ckpt_extra_read(&data, &nbytes, path, CKPT_MAX_INDEX_NBYTES, err));
     struct fsdp_err why = FSDP_ERR_INIT;
     int rc = ckpt_json_parse(&root, data, nbytes, path, &why);
     fsdp_free(data);
@@ -66,17 +66,18 @@ static int adjust_config(char **out, const struct ckpt_job *job, const char *pat
 static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct ckpt_extra *extra,
                       const char *to, struct fsdp_err *err)
 {
+    const struct ckpt_store_ops *from;
     char *text = NULL;
-    int rc = FSDP_OK;
-    if (!job->writer->as_stored && !strcmp(ckpt_path_base(to), "config.json"))
+    int rc = ckpt_store_of(&from, extra->full_path, err); /* --config may be elsewhere */
+    if (rc == FSDP_OK && !job->writer->as_stored && !strcmp(ckpt_path_base(to), "config.json"))
         rc = adjust_config(&text, job, extra->full_path, err);
     if (rc == FSDP_OK && (job->notes.found || !ckpt_store_has_whole_files(job->store)))
         rc = ckpt_store_discard(job->store, to, err); /* of an earlier run */
     if (rc == FSDP_OK && text)
         rc = ckpt_store_put(job->store, to, text, strlen(text), true, err);
     else if (rc == FSDP_OK)
-        rc = ckpt_store_copy(&out->nbytes, &out->crc32c, job->ckpt->store, extra->full_path,
-                             job->store, to, true, err);
+        rc = ckpt_store_copy(&out->nbytes, &out->crc32c, from, extra->full_path, job->store, to,
+                             true, err);
     if (rc == FSDP_OK && !text && job->ckpt->format->has_manifest && out->crc32c != extra->crc32c)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x",
                           extra->full_path, out->crc32c, extra->crc32c);

@@ -29,20 +29,15 @@ static int refuse_weight(const struct ckpt_job *job, const char *name, const cha
 /* A config.json, which says of no other quantization than one whose weights were decoded. */
 static int check_config(const struct ckpt_job *job, struct fsdp_err *err)
 {
-    const char *path = ckpt_extra_path(job->ckpt, "config.json");
-    char *data = NULL;
-    size_t nbytes;
     json_t *root;
+    int rc = FSDP_OK;
 
-    if (!path)
+    FSDP_TRY(ckpt_extra_json(&root, job->ckpt, "config.json", err));
+    if (!root)
         return fsdp_err_set(err, FSDP_ENOTFOUND,
                             "'%s' has no config.json, and a quantized model says there how it is "
                             "quantized: copy the model's there",
                             job->ckpt->path);
-    FSDP_TRY(ckpt_store_get(&data, &nbytes, job->ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err));
-    int rc = ckpt_json_parse(&root, data, nbytes, path, err);
-    fsdp_free(data);
-    FSDP_TRY(rc);
     const json_t *config = json_object_get(root, "quantization_config");
     const char *method = json_string_value(json_object_get(config, "quant_method"));
     if (json_is_object(config) && !job->ckpt->npacked)

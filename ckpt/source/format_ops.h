@@ -10,6 +10,8 @@
 #ifndef CKPT_FORMAT_OPS_H
 #define CKPT_FORMAT_OPS_H
 
+#include <jansson.h>
+
 #include "source.h"
 
 /* What shows that a file is no longer the one that was opened. */
@@ -80,6 +82,11 @@ int ckpt_flat_name(struct ckpt *ckpt, struct fsdp_err *err);
 /* From now on, the small files next to the checkpoint are those of `config`: a model's folder, or
  * its config.json alone. */
 int ckpt_extras_replace(struct ckpt *ckpt, const char *config, struct fsdp_err *err);
+/* One of them, by its name: its bytes, owned by the caller, or what it holds as JSON. *out is NULL
+ * where there is none. Errors name the file. Block. */
+int ckpt_extra_load(char **out, size_t *nbytes, const struct ckpt *ckpt, const char *name,
+                    struct fsdp_err *err);
+int ckpt_extra_json(json_t **out, const struct ckpt *ckpt, const char *name, struct fsdp_err *err);
 /* One more format, asked before the others; lives as long as the process. For programs that bring
  * their own. Not thread safe. */
 enum { CKPT_MAX_FORMATS_ADDED = 4 };

@@ -419,22 +419,17 @@ static int adopt(struct namer *n)
 
 static int read_model(struct namer *n)
 {
-    const char *path = ckpt_extra_path(n->ckpt, "config.json");
-    char *data;
-    size_t nbytes;
-    json_t *root = NULL;
+    static const char name[] = "config.json";
+    json_t *root;
 
-    if (!path)
+    FSDP_TRY(ckpt_extra_json(&root, n->ckpt, name, n->err));
+    if (!root)
         return fsdp_err_set(n->err, FSDP_ENOTFOUND,
                             "'%s' holds flat parameters of FSDP1 (LOCAL_STATE_DICT), which have "
                             "neither names nor shapes: name the model's config.json, or the folder "
                             "that has it (--config DIR)",
                             n->ckpt->path);
-    FSDP_TRY(ckpt_extra_read(&data, &nbytes, path, CKPT_MAX_VALUE_NBYTES, n->err));
-    int rc = ckpt_json_parse(&root, data, nbytes, path, n->err);
-    fsdp_free(data);
-    if (rc == FSDP_OK)
-        rc = ckpt_fsdp1_model_read(&n->model, root, path, n->err);
+    const int rc = ckpt_fsdp1_model_read(&n->model, root, ckpt_extra_path(n->ckpt, name), n->err);
     json_decref(root);
     return rc;
 }

@@ -8,32 +8,11 @@
 #include "util/limits.h"
 #include "util/text.h"
 
-int gguf_file_load(char **out, size_t *nbytes, const struct ckpt *ckpt, const char *name,
-                   struct fsdp_err *err)
-{
-    const char *path = ckpt_extra_path(ckpt, name);
-    *out = NULL;
-    return path ? ckpt_store_get(out, nbytes, ckpt->store, path, CKPT_MAX_INDEX_NBYTES, err)
-                : FSDP_OK;
-}
-
-int gguf_json_load(json_t **out, const struct ckpt *ckpt, const char *name, struct fsdp_err *err)
-{
-    char *data;
-    size_t nbytes;
-    *out = NULL;
-    FSDP_TRY(gguf_file_load(&data, &nbytes, ckpt, name, err));
-    const int rc =
-        data ? ckpt_json_parse(out, data, nbytes, ckpt_extra_path(ckpt, name), err) : FSDP_OK;
-    fsdp_free(data);
-    return rc;
-}
-
 int gguf_config_open(struct gguf_config *out, const struct ckpt *ckpt, struct fsdp_err *err)
 {
     static const char name[] = "config.json";
     *out = (struct gguf_config){.path = ckpt_extra_path(ckpt, name)};
-    FSDP_TRY(gguf_json_load(&out->root, ckpt, name, err));
+    FSDP_TRY(ckpt_extra_json(&out->root, ckpt, name, err));
     return out->root ? FSDP_OK
                      : fsdp_err_set(err, FSDP_ENOTFOUND,
                                     "'%s' has no config.json, which says what model a GGUF file "

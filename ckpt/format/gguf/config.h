@@ -14,12 +14,6 @@ struct gguf_config {
 /* FSDP_ENOTFOUND: the checkpoint has no such file next to it. */
 int gguf_config_open(struct gguf_config *out, const struct ckpt *ckpt, struct fsdp_err *err);
 void gguf_config_close(struct gguf_config *config);
-/* A small JSON file next to the checkpoint, an object; *out is NULL where there is none. */
-int gguf_json_load(json_t **out, const struct ckpt *ckpt, const char *name, struct fsdp_err *err);
-/* The bytes of a file next to the checkpoint, owned by the caller; *out is NULL where there is
- * none. */
-int gguf_file_load(char **out, size_t *nbytes, const struct ckpt *ckpt, const char *name,
-                   struct fsdp_err *err);
 
 /* A whole number from 1 to 2^31 - 1; 0 where it is absent or null. */
 int gguf_config_count(uint64_t *out, const struct gguf_config *config, const char *key,

@@ -24,7 +24,7 @@ static int read_spm(bool *is, struct gguf_vocab *vocab, const struct ckpt *ckpt,
     char *data;
     size_t nbytes;
     const json_t *adds = json_object_get(config, "add_bos_token");
-    FSDP_TRY(gguf_file_load(&data, &nbytes, ckpt, "tokenizer.model", err));
+    FSDP_TRY(ckpt_extra_load(&data, &nbytes, ckpt, "tokenizer.model", err));
     if (!data)
         return FSDP_OK;
     *is = true;
@@ -48,7 +48,7 @@ static int read_vocab(struct gguf_vocab *vocab, const struct ckpt *ckpt, const j
     char *data;
     size_t nbytes;
     bool is = false;
-    FSDP_TRY(gguf_file_load(&data, &nbytes, ckpt, "tokenizer.json", err));
+    FSDP_TRY(ckpt_extra_load(&data, &nbytes, ckpt, "tokenizer.json", err));
     vocab->path = path;
     if (data) {
         const int rc = gguf_vocab_read_json(&is, vocab, data, nbytes, err);
@@ -186,7 +186,7 @@ static int put_chat_template(struct gguf_keys *keys, const struct ckpt *ckpt,
     size_t nbytes;
     json_t *root = NULL;
     if (!value)
-        FSDP_TRY(gguf_file_load(&data, &nbytes, ckpt, "chat_template.jinja", err));
+        FSDP_TRY(ckpt_extra_load(&data, &nbytes, ckpt, "chat_template.jinja", err));
     if (data) {
         json_t *text = json_stringn(data, nbytes);
         put_templates(keys, text);
@@ -195,7 +195,7 @@ static int put_chat_template(struct gguf_keys *keys, const struct ckpt *ckpt,
         return FSDP_OK;
     }
     if (!value)
-        FSDP_TRY(gguf_json_load(&root, ckpt, "chat_template.json", err));
+        FSDP_TRY(ckpt_extra_json(&root, ckpt, "chat_template.json", err));
     put_templates(keys, value ? value : json_object_get(root, "chat_template"));
     json_decref(root);
     return FSDP_OK;
@@ -208,7 +208,7 @@ int gguf_keys_tokenizer(struct gguf_keys *keys, const struct ckpt *ckpt,
     json_t *tokenizer = NULL;
     int rc = gguf_vocab_create(&vocab, (size_t)nvocab, err);
     if (rc == FSDP_OK)
-        rc = gguf_json_load(&tokenizer, ckpt, "tokenizer_config.json", err);
+        rc = ckpt_extra_json(&tokenizer, ckpt, "tokenizer_config.json", err);
     if (rc == FSDP_OK)
         rc = read_vocab(&vocab, ckpt, tokenizer, err);
     if (rc == FSDP_OK) {

@@ -26,7 +26,7 @@ static size_t drop(char *data, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-static int look(void *ctx, curl_off_t all, curl_off_t now, curl_off_t up_all, curl_off_t up)
+static int asks_stop(void *ctx, curl_off_t all, curl_off_t now, curl_off_t up_all, curl_off_t up)
 {
     bool (*const *stop)(void) = ctx;
     (void)all;
@@ -68,7 +68,7 @@ int ckpt_post(const char *url, const char *json, bool (*stop)(void), struct fsdp
         curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop);
         curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)POST_SECONDS);
         curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-        curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look);
+        curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, asks_stop);
         curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &stop);
         rc = send_text(curl, host, why, err);
     }
