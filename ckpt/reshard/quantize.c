@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/average.h"
 #include "format/ctensors/ctensors.h"
 #include "source/unpack.h"
 #include "util/text.h"
@@ -101,22 +102,33 @@ static int check_weight(const struct ckpt_job *job, const struct ckpt_job_tensor
 
 /* ---- codes that are there already ------------------------------------------------------------ */
 
-int ckpt_job_check_codes(const struct ckpt_job *job, struct fsdp_err *err)
+static int refuse_codes(const struct ckpt *ckpt, struct fsdp_err *err)
 {
-    const struct ckpt_reshard_args *args = job->args;
-    const struct ckpt_layout *layout = &job->ckpt->m.layout;
-    const bool as_it_is = !args->dtype && !args->quantize && !args->adapters &&
-                          !args->select.nmaps && !job->writer->plan;
-    for (int i = 0; !as_it_is && i < layout->ntensors; i++) {
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    for (int i = 0; i < layout->ntensors; i++) {
         const struct fsdp_tensor *t = &layout->tensors[i].tensor;
-        const struct ckpt_tensor *scales = ckpt_scales_of(job->ckpt, t);
+        const struct ckpt_tensor *scales = ckpt_scales_of(ckpt, t);
         if (scales)
             return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                 "'%s': tensor '%s' holds codes, which mean nothing without '%s', "
                                 "and is no weight to change: take the model that it was made of, "
                                 "or decode it first (in transformers: from_pretrained with "
                                 "CompressedTensorsConfig(dequantize=True), save_pretrained)",
-                                job->ckpt->path, t->name, scales->tensor.name);
+                                ckpt->path, t->name, scales->tensor.name);
+    }
+    return FSDP_OK;
+}
+
+int ckpt_job_check_codes(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = job->args;
+    const struct ckpt *of = job->ckpt;
+    if (!args->dtype && !args->quantize && !args->adapters && !args->select.nmaps &&
+        !args->average && !job->writer->own_types)
+        return FSDP_OK; /* copied as they are */
+    for (int i = 1; of; i++) {
+        FSDP_TRY(refuse_codes(of, err));
+        of = args->average ? ckpt_average_member(args->average, i) : NULL;
     }
     return FSDP_OK;
 }

@@ -155,7 +155,15 @@ for name in weight_scale_inv:weight_scale weight_zero_point:weight_shape; do
     ok $? "refused: they as weights of another type, as GGUF"
     merge codes -o same && "$BIN/ckpt-diff" same codes >log 2>err && cmp same/config.json codes/config.json >log
     ok $? "a merge that changes nothing copies them"
-    rm -rf same
+    merge codes -o same.pt && "$BIN/ckpt-diff" --model same.pt codes >log 2>err && merge codes -o same-torch --torch &&
+        "$BIN/ckpt-diff" --model same-torch codes >log 2>err
+    ok $? "to files of torch.save, too"
+    for pair in 'codes codes' "same/ codes" "$samples/base codes --exclude *_s* --exclude *_zero* --exclude *_packed"; do
+        merge --average $pair -o refused
+        [ $? = 1 ] && holds err 'holds codes' && [ ! -e refused ]
+        ok $? "refused: --average $(sed 's,/[^ ]*/,,' <<<"$pair")"
+    done
+    rm -rf same same.pt same-torch
 done
 cp -r "$samples/base" infinite && chmod -R u+w infinite
 printf '\x80\x7f' | dd of=infinite/model.safetensors bs=1 seek=$((8 + 2104 + 8256 + 64)) conv=notrunc status=none
