@@ -27,6 +27,10 @@ for program in "$BIN"/*; do
     check "$name --help says something" "$([ -n "$help" ] || echo nothing)"
     check "$name --help fits 80 columns" "$("$program" --help | awk 'length > 80')"
     check "$name: every option is in the manual" "$(comm -23 <(echo "$help") <(echo "$man"))"
+    # An entry's first line follows .TP; else it is text of the entry before.
+    check "$name: every option has an entry of its own" "$(comm -23 \
+        <("$program" --help | awk '/^Examples:/ { exit } /^ +-/' | sed -E 's/^ +(-[a-zA-Z], )?(-[-a-zA-Z]+).*/\1\2/' | options) \
+        <(sed -e 's/\\f[BIRP]//g' -e 's/\\-/-/g' "docs/man/$name.1" | awk 'tag { print } { tag = $0 == ".TP" }' | options))"
     check "$name: no option of the manual is invented" "$(comm -13 <(echo "$help") <(echo "$man"))"
 done
 
