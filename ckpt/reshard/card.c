@@ -19,7 +19,7 @@ enum { NAME_NBYTES = 256 };
 static bool is_word(const char *text, size_t nbytes)
 {
     for (size_t i = 0; i < nbytes; i++)
-        if (!isalnum((unsigned char)text[i]) && !strchr("_.-", text[i]))
+        if (!isalnum((unsigned char)text[i]) && (!text[i] || !strchr("_.-", text[i])))
             return false;
     return nbytes && isalnum((unsigned char)text[0]);
 }
@@ -44,7 +44,7 @@ static bool is_there(const char *path)
 }
 
 /* A model's name on the Hub, as OWNER/NAME: of a text that is one, or of a path in the Hub's cache,
- * .../models--OWNER--NAME/snapshots/REVISION. */
+ * .../models--OWNER--NAME/snapshots/REVISION. Else `out` is left alone. */
 static bool hub_name(char out[NAME_NBYTES], const char *text)
 {
     static const char cached[] = "models--";
@@ -52,10 +52,12 @@ static bool hub_name(char out[NAME_NBYTES], const char *text)
     const char *split = at ? strstr(at + sizeof cached - 1, "--") : NULL;
     if (end && split && split < end && !strncmp(end, "/snapshots/", 11)) {
         const char *owner = at + sizeof cached - 1;
-        snprintf(out, NAME_NBYTES, "%.*s/%.*s", (int)(split - owner), owner, (int)(end - split) - 2,
-                 split + 2);
-        split = strchr(out, '/');
-        return is_word(out, (size_t)(split - out)) && is_word(split + 1, strlen(split + 1));
+        const size_t nowner = (size_t)(split - owner), nname = (size_t)(end - split) - 2;
+        if (nowner + nname + 2 > NAME_NBYTES || !is_word(owner, nowner) ||
+            !is_word(split + 2, nname))
+            return false;
+        snprintf(out, NAME_NBYTES, "%.*s/%.*s", (int)nowner, owner, (int)nname, split + 2);
+        return true;
     }
     const char *slash = strchr(text, '/');
     if (!slash || strlen(text) >= NAME_NBYTES || !is_word(text, (size_t)(slash - text)) ||

@@ -53,6 +53,11 @@ ok $? "nor is a folder"
 ok $? "the Hub's cache has it in its path"
 [ -z "$(base 'a: b/c')" ] && [ -z "$(base 'a/b\\n---')" ]
 ok $? "what YAML would read otherwise is none"
+long=$(printf 'n%.0s' $(seq 300))
+for name in "$long--x" "x--$long" "$long--$long" 'a: b--x' 'x--b #c'; do
+    [ -z "$(base "models--$name/snapshots/r")" ] && has named-out '| family | llama |'
+    ok $? "nor in the cache's path what is too long, or no name: ${name:0:7}"
+done
 
 # ---- from runs -----------------------------------------------------------------------------------
 
