@@ -32,7 +32,7 @@ static int copy_small(struct ckpt_copy *c, const char *from, const char *to,
     if (!whole)
         FSDP_TRY(ckpt_store_discard(c->store, to, err));
     FSDP_TRY(ckpt_store_copy(&nbytes, &crc32c, c->ckpt->store, from, c->store, to, true, err));
-    if (!extra || !c->ckpt->format->has_manifest || crc32c == extra->crc32c)
+    if (!extra || !extra->has_crc32c || crc32c == extra->crc32c)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x", from, crc32c,
                         extra->crc32c);

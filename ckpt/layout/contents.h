@@ -22,6 +22,7 @@ struct ckpt_extra {
     char *full_path; /* set by the format reader */
     uint64_t nbytes;
     uint32_t crc32c;
+    bool has_crc32c; /* the manifest says it */
 };
 
 struct ckpt_manifest {

@@ -78,7 +78,7 @@ static int copy_extra(struct ckpt_extra *out, struct ckpt_job *job, const struct
     else if (rc == FSDP_OK)
         rc = ckpt_store_copy(&out->nbytes, &out->crc32c, from, extra->full_path, job->store, to,
                              true, err);
-    if (rc == FSDP_OK && !text && job->ckpt->format->has_manifest && out->crc32c != extra->crc32c)
+    if (rc == FSDP_OK && !text && extra->has_crc32c && out->crc32c != extra->crc32c)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': checksum %08x instead of %08x",
                           extra->full_path, out->crc32c, extra->crc32c);
     fsdp_free(text);

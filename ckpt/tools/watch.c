@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "watch.h"
@@ -16,6 +17,7 @@ enum {
 struct known {
     int64_t step;
     bool done; /* published, or gone before it could be */
+    bool made; /* its weights are there: what is missing is the command, or the note */
     int tries;
     double again; /* when it may be tried again */
 };
@@ -80,9 +82,13 @@ static int put_latest(const struct watcher *w, struct fsdp_err *err)
 
 /* ---- one checkpoint -------------------------------------------------------------------------- */
 
-static bool opens(const char *path)
+/* A file is published whole. In an object store, too, where what is in the way of one is one. */
+static bool is_whole(const struct watch_args *args, const char *path)
 {
     struct ckpt *ckpt = NULL;
+    struct stat st;
+    if (args->suffix[0])
+        return ckpt_path_is_url(path) || (!stat(path, &st) && S_ISREG(st.st_mode));
     const bool good = ckpt_open(&ckpt, path, NULL) == FSDP_OK;
     ckpt_close(ckpt);
     return good;
@@ -99,7 +105,7 @@ static int make_weights(struct watcher *w, const char *source, const char *out,
     tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;
     tool->begun = fsdp_time_now();
-    int rc = ckpt_open(&ckpt, source, err);
+    int rc = ckpt_open_with(&ckpt, source, tool->config, err);
     if (rc == FSDP_OK)
         rc = ckpt_reshard(&result, ckpt, &tool->args, err);
     ckpt_close(ckpt);
@@ -110,17 +116,19 @@ static int make_weights(struct watcher *w, const char *source, const char *out,
 }
 
 /* Weights, the command, then the note: whoever finds the note finds all done. */
-static int publish(struct watcher *w, const struct known *k, const char *source,
-                   struct fsdp_err *err)
+static int publish(struct watcher *w, struct known *k, const char *source, struct fsdp_err *err)
 {
     const struct watch_args *args = w->args;
     struct fsdp_err why = FSDP_ERR_INIT;
     char note[NOTE_NBYTES], text[NOTE_NBYTES];
     char *out = fsdp_sprintf(err, "%s/step-%08lld%s", args->out, (long long)k->step, args->suffix);
-    int rc = out ? make_weights(w, source, out, &why) : FSDP_ENOMEM;
+    int rc = out ? FSDP_OK : FSDP_ENOMEM;
 
-    if (rc == FSDP_EEXIST && k->tries >= ADOPT_TRIES && opens(out))
+    if (rc == FSDP_OK && !k->made)
+        rc = make_weights(w, source, out, &why);
+    if (rc == FSDP_EEXIST && k->tries >= ADOPT_TRIES && is_whole(args, out))
         rc = FSDP_OK;
+    k->made = k->made || rc == FSDP_OK;
     if (rc == FSDP_OK && args->then)
         rc = watch_then(args->then, k->step, source, out, &why);
     note_of(note, k->step);

@@ -130,6 +130,7 @@ static int read_extras(const struct reader *r, const json_t *extras)
         uint64_t crc;
         FSDP_TRY(read_file_entry(r, json_array_get(extras, i), &path, &extra->nbytes, &crc));
         extra->crc32c = (uint32_t)crc;
+        extra->has_crc32c = true;
         if (!(extra->path = fsdp_strdup(path, err)))
             return FSDP_ENOMEM;
         r->m->nextras++;
