@@ -40,12 +40,13 @@ static int weigh(struct ckpt_average *a, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int open_member(struct ckpt_average *a, int i, const char *text, struct fsdp_err *err)
+static int open_member(struct ckpt_average *a, int i, const char *text, const char *config,
+                       struct fsdp_err *err)
 {
     struct ckpt_member *m = &a->members[i];
     m->hash = FSDP_HASH_SEED;
     FSDP_TRY(ckpt_weighted_parse(&m->path, &m->weight, text, "checkpoint", err));
-    FSDP_TRY(ckpt_open(&m->ckpt, m->path, err));
+    FSDP_TRY(ckpt_open_with(&m->ckpt, m->path, config, err));
     a->given[i] = m->ckpt;
     FSDP_TRY(ckpt_unpack(m->ckpt, err));
     return ckpt_source_hash(&m->hash, m->ckpt, err);
@@ -61,7 +62,7 @@ static int make_index(struct ckpt_member *m, int ntensors, struct fsdp_err *err)
 }
 
 int ckpt_average_open(struct ckpt_average **out, const char *const *paths, int npaths,
-                      struct fsdp_err *err)
+                      const char *config, struct fsdp_err *err)
 {
     struct ckpt_average *a = fsdp_alloc(1, sizeof *a, "average", err);
     int rc = FSDP_ENOMEM;
@@ -73,7 +74,7 @@ int ckpt_average_open(struct ckpt_average **out, const char *const *paths, int n
     }
     for (int i = 0; rc == FSDP_OK && i < npaths; i++) {
         a->count++;
-        rc = open_member(a, i, paths[i], err);
+        rc = open_member(a, i, paths[i], config, err);
         if (rc == FSDP_OK)
             rc = make_index(&a->members[i], a->given[0]->m.layout.ntensors, err);
     }
@@ -105,6 +106,15 @@ void ckpt_average_close(struct ckpt_average *a)
 struct ckpt *ckpt_average_member(const struct ckpt_average *a, int i)
 {
     return i < a->count ? a->given[i] : NULL;
+}
+
+double ckpt_average_weight(const struct ckpt_average *a, int i)
+{
+    double weight = 1;
+    for (int k = 0; k < a->count; k++)
+        if (a->members[k].ckpt == a->given[i])
+            weight = a->members[k].weight;
+    return weight;
 }
 
 uint64_t ckpt_average_hash(const struct ckpt_average *a, uint64_t hash)
@@ -166,6 +176,22 @@ int ckpt_average_take(struct ckpt_average *a, int stored, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Tensor k, which the first checkpoint has as another name of a tensor that is taken. */
+static int check_alias(const struct ckpt_average *a, const struct ckpt_member *m, int first, int k,
+                       struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    const struct ckpt_tensor *tensors = m->ckpt->m.layout.tensors;
+    const int at = m->index[first];
+    if (at < 0 || at == k)
+        return FSDP_OK;
+    const int rc = ckpt_check_equal(m->ckpt, tensors[k].tensor.name, tensors[at].tensor.name, &why);
+    if (rc != FSDP_EINVAL)
+        return fsdp_err_pass(err, rc, &why);
+    return fsdp_err_set(err, FSDP_EMISMATCH, "%s, and both are one tensor in '%s': give '%s' first",
+                        why.text, a->given[0]->path, m->path);
+}
+
 int ckpt_average_check_rest(const struct ckpt_average *a, ckpt_average_wanted_f *wanted,
                             const void *ctx, struct fsdp_err *err)
 {
@@ -173,14 +199,40 @@ int ckpt_average_check_rest(const struct ckpt_average *a, ckpt_average_wanted_f 
         const struct ckpt_member *m = &a->members[i];
         for (int k = 0; m->ckpt != a->given[0] && k < m->ckpt->m.layout.ntensors; k++) {
             const struct ckpt_tensor *t = &m->ckpt->m.layout.tensors[k];
-            if (wanted(ctx, t) && find_in(a->given[0], t) < 0)
+            if (!wanted(ctx, t))
+                continue;
+            const int first = find_in(a->given[0], t);
+            if (first < 0)
                 return fsdp_err_set(err, FSDP_EMISMATCH,
                                     "tensor '%s' is in '%s', and not in '%s'; an average is of "
                                     "checkpoints with the same tensors (--exclude leaves one out)",
                                     t->tensor.name, m->path, a->given[0]->path);
+            FSDP_TRY(check_alias(a, m, first, k, err));
         }
     }
     return FSDP_OK;
+}
+
+bool ckpt_average_every(const struct ckpt_average *a, ckpt_average_pair_f *holds, int one,
+                        int other)
+{
+    bool every = true;
+    for (int i = 0; every && i < a->count; i++) {
+        const struct ckpt_member *m = &a->members[i];
+        every = holds(m->ckpt, m->index[one], m->index[other]);
+    }
+    return every;
+}
+
+uint64_t ckpt_average_elem_nbytes(const struct ckpt_average *a, int stored)
+{
+    uint64_t nbytes = 0;
+    for (int i = 0; i < a->count; i++) {
+        const struct ckpt_member *m = &a->members[i];
+        const struct ckpt_tensor *t = &m->ckpt->m.layout.tensors[m->index[stored]];
+        nbytes += fsdp_dtype_nbytes(t->tensor.dtype);
+    }
+    return nbytes;
 }
 
 int ckpt_average_finish(struct ckpt_average *a, struct fsdp_err *err)

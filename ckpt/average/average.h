@@ -13,6 +13,14 @@ int ckpt_average_take(struct ckpt_average *a, int stored, struct fsdp_err *err);
 typedef bool ckpt_average_wanted_f(const void *ctx, const struct ckpt_tensor *t);
 int ckpt_average_check_rest(const struct ckpt_average *a, ckpt_average_wanted_f *wanted,
                             const void *ctx, struct fsdp_err *err);
+/* Does it hold of a pair of stored tensors in every checkpoint? After both were taken. */
+typedef bool ckpt_average_pair_f(const struct ckpt *ckpt, int one, int other);
+bool ckpt_average_every(const struct ckpt_average *a, ckpt_average_pair_f *holds, int one,
+                        int other);
+/* The weight of checkpoint i in the order of the paths; 1 where all are equal. */
+double ckpt_average_weight(const struct ckpt_average *a, int i);
+/* Bytes of an element of a stored tensor, in all checkpoints together. After it was taken. */
+uint64_t ckpt_average_elem_nbytes(const struct ckpt_average *a, int stored);
 /* Adds to a hash which checkpoints they are, and their weights; in whatever order they were given.
  */
 uint64_t ckpt_average_hash(const struct ckpt_average *a, uint64_t hash);

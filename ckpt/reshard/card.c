@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ckpt/adapter.h"
-#include "ckpt/average.h"
+#include "average/average.h"
 #include "keep/card.h"
 #include "source/format_ops.h"
 #include "util/limits.h"
@@ -203,6 +203,22 @@ static void weights_add(struct ckpt_text *card, const struct ckpt_job *job)
     row_add(card, "dtype", dtype ? dtype : "several");
 }
 
+/* With their weights, where these are not equal. */
+static void members_add(struct ckpt_text *card, const struct ckpt_average *average)
+{
+    const struct ckpt *of;
+    char name[NAME_NBYTES], row[NAME_NBYTES + 32];
+    for (int i = 0; (of = ckpt_average_member(average, i)); i++) {
+        const double weight = ckpt_average_weight(average, i);
+        last_part(name, ckpt_path(of));
+        if (weight == 1)
+            snprintf(row, sizeof row, "%s", name);
+        else
+            snprintf(row, sizeof row, "%s, weight %g", name, weight);
+        row_add(card, i ? "and" : "average of", row);
+    }
+}
+
 static void source_add(struct ckpt_text *card, const struct ckpt_job *job)
 {
     const struct ckpt *of;
@@ -214,16 +230,14 @@ static void source_add(struct ckpt_text *card, const struct ckpt_job *job)
         last_part(name, folder);
         row_add(card, "adapter", name);
     }
-    last_part(name, ckpt_path(job->ckpt));
-    row_add(card, job->args->average ? "average of" : "checkpoint", name);
-    for (int i = 1; job->args->average; i++) {
-        if (!(of = ckpt_average_member(job->args->average, i)))
-            break;
-        last_part(name, ckpt_path(of));
-        row_add(card, "and", name);
+    if (job->args->average) {
+        members_add(card, job->args->average);
+    } else {
+        last_part(name, ckpt_path(job->ckpt));
+        row_add(card, "checkpoint", name);
     }
     snprintf(step, sizeof step, "%lld", (long long)job->ckpt->m.step);
-    if (job->ckpt->m.step >= 0)
+    if (job->ckpt->m.step >= 0 && !job->args->average) /* it is the first checkpoint's alone */
         row_add(card, "step", step);
     if (job->args->quantize)
         row_add(card, "quantized", job->args->quantize);

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "average/average.h"
 #include "ckpt/adapter.h"
 #include "writer.h"
 #include "keep/card.h"
@@ -308,9 +309,12 @@ static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *
     for (int i = 0; !job->args->dry_run && i < job->nfiles; i++)
         out->nbytes_written += job->files[i].stored_nbytes;
     for (int i = 0; i < job->nparts; i++) {
-        const struct fsdp_tensor *t = &layout->tensors[job->parts[i].tensor].tensor;
-        uint64_t row_nbytes = fsdp_tensor_row_nelem(t) * fsdp_dtype_nbytes(t->dtype);
-        out->nbytes_read += job->parts[i].nrows * row_nbytes;
+        const int stored = job->parts[i].tensor;
+        const struct fsdp_tensor *t = &layout->tensors[stored].tensor;
+        const uint64_t elem = job->args->average
+                                  ? ckpt_average_elem_nbytes(job->args->average, stored)
+                                  : fsdp_dtype_nbytes(t->dtype);
+        out->nbytes_read += job->parts[i].nrows * fsdp_tensor_row_nelem(t) * elem;
     }
 }
 

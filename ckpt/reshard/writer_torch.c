@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "average/average.h"
 #include "ckpt/adapter.h"
 #include "file/sink.h"
 #include "format/torch/torch_write.h"
@@ -69,6 +70,13 @@ static bool are_tied(const struct ckpt *ckpt, int a, int b)
             (ckpt->format->same_view && ckpt->format->same_view(ckpt, a, b)));
 }
 
+/* An average has the same values only where all of its checkpoints have. */
+static bool stay_tied(const struct ckpt_job *job, int a, int b)
+{
+    return job->args->average ? ckpt_average_every(job->args->average, are_tied, a, b)
+                              : are_tied(job->ckpt, a, b);
+}
+
 /* Where the first piece of a whole tensor lies. */
 struct place {
     int file, tensor, stored;
@@ -106,7 +114,7 @@ static int find_tied(int *first, const struct ckpt_job *job, struct fsdp_err *er
     for (size_t i = 1; i < count; i++)
         for (size_t k = i;
              k-- && places[k].file == places[i].file && places[k].pos == places[i].pos;)
-            if (are_tied(job->ckpt, places[k].stored, places[i].stored)) {
+            if (stay_tied(job, places[k].stored, places[i].stored)) {
                 first[places[i].tensor] = first[places[k].tensor];
                 break;
             }

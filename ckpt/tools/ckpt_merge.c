@@ -218,8 +218,8 @@ static int merge_average(struct tool *tool)
     if (!tool->args.out)
         return tool_fail(tool, TOOL_USAGE, "name the output: -o OUTPUT");
     tool_watch(tool);
-    const int rc =
-        ckpt_average_open(&average, (const char *const *)tool->operands, tool->noperands, &err);
+    const int rc = ckpt_average_open(&average, (const char *const *)tool->operands, tool->noperands,
+                                     tool->config, &err);
     tool->args.average = average;
     const int status = rc ? tool_fail(tool, tool_status(&err), err.text)
                           : tool_write_opened(tool, ckpt_average_member(average, 0));

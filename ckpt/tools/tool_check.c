@@ -57,7 +57,7 @@ int tool_check(const struct tool *tool, const char *path)
     struct ckpt_check_result result = {.nmismatches = 0};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct ckpt *ckpt = NULL;
-    int rc = ckpt_open(&ckpt, path, &err), status = TOOL_DONE;
+    int rc = ckpt_open_with(&ckpt, path, tool->config, &err), status = TOOL_DONE;
     if (rc == FSDP_OK)
         rc = ckpt_check(&result, ckpt, report, &out, &err);
     if (rc && tool->json) {

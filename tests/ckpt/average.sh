@@ -63,6 +63,22 @@ merge --average $a $b $c --adapter lora -o with.safetensors && merge folder --ad
     "$BIN/ckpt-diff" with.safetensors then.safetensors --atol 1e-7 >log 2>err
 ok $? "with an adapter"
 
+# ---- what is said of it --------------------------------------------------------------------------
+
+number() { sed -n "s/^ \"$1\": \([0-9]*\).*/\1/p" log; }
+"$BIN/ckpt-merge" $a -o dry --dry-run --json >log 2>err && one=$(number bytes_read) &&
+    "$BIN/ckpt-merge" --average $a $b $c -o dry --dry-run --json >log 2>err && [ "$(number bytes_read)" = $((3 * one)) ]
+ok $? "the bytes that are read are those of all three: 3 * $one"
+merge $b -o half.safetensors --dtype bfloat16 && "$BIN/ckpt-merge" --average $a half.safetensors -o two.safetensors --json >log 2>err &&
+    [ "$(number bytes_read)" = $((one + one / 2)) ]
+ok $? "of which one has half as many"
+card() { grep -q -x -F -- "| $2 |" "$1/README.md"; }
+card folder 'average of | step-00000001' && card folder 'and | step-00000002' && card folder 'and | step-00000003' && ! grep -q '^| step' folder/README.md
+ok $? "the card names them, and no step"
+merge --average $a=2 $b=0.5 $c -o weighted && card weighted 'average of | step-00000001, weight 2' &&
+    card weighted 'and | step-00000002, weight 0.5' && card weighted 'and | step-00000003'
+ok $? "with weights that are not 1"
+
 # ---- interrupted ---------------------------------------------------------------------------------
 
 for at in 180 210; do

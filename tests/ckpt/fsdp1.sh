@@ -31,6 +31,10 @@ run 0 ckpt-verify "$data/dcp" --config "$data/model" && says "each archive's che
 ok $? "ckpt-verify: $(tail -n 1 out)"
 run 0 ckpt-diff "$data/local" "$data/dcp" --config "$data/model" && says '21 tensors are the same'
 ok $? "ckpt-diff of both: $(tail -n 1 out)"
+run 0 ckpt-merge --average "$data/local" "$data/dcp" -o average.safetensors --config "$data/model" && same average.safetensors
+ok $? "ckpt-merge --average of both: $(tail -n 1 out)"
+run 0 ckpt-merge --check "$data/local" --config "$data/model" && says 'OK: 21 tensors'
+ok $? "ckpt-merge --check: $(tail -n 1 out)"
 
 # ---- what is refused ----
 

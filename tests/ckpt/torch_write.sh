@@ -50,6 +50,28 @@ ok $? "by way of torch.distributed.checkpoint"
 merge "$z1" -o without.pt --exclude lm_head.weight && ! holds without.pt lm_head.weight && holds without.pt embed_tokens
 ok $? "--exclude leaves a tied name out"
 
+# Of an average they are one only if all checkpoints have them as one: here one has another head.
+cp "$TOP/tests/data/deepspeed-z1-2r/expected.safetensors" other.safetensors
+chmod u+w other.safetensors
+[[ $(grep -a -o '"lm_head.weight":{[^}]*}' other.safetensors) =~ \[([0-9]+),[0-9]+\]} ]] &&
+    printf '\0\0\200\77' | dd of=other.safetensors bs=1 seek=$((8 + $(od -A n -t u8 -N 8 other.safetensors) + BASH_REMATCH[1])) conv=notrunc status=none
+! same other.safetensors tied.pt 29
+ok $? "a model with another head"
+merge --average tied.pt other.safetensors -o both.pt && merge --average tied.pt other.safetensors -o both.safetensors &&
+    [ "$(names both.pt 'archive/data/[0-9]+' | sort -u | wc -l)" = 29 ] && same both.pt both.safetensors 29
+ok $? "an average with it has two storages"
+merge --average other.safetensors tied.pt -o swapped.pt && same swapped.pt both.safetensors 29
+ok $? "in the other order, too"
+merge --average tied.pt tied-again.pt -o still.pt && [ "$(names still.pt 'archive/data/[0-9]+' | sort -u | wc -l)" = 28 ] && same still.pt tied.pt 29
+ok $? "one of two that share it has one"
+merge --average "$z1" other.safetensors -o never.pt
+[ $? = 1 ] && holds err "tensor 'lm_head.weight' differs from 'model.embed_tokens.weight'" && holds err "give 'other.safetensors' first" && [ ! -e never.pt ]
+ok $? "refused: the first has it only as another name: $(cat err)"
+merge --average other.safetensors "$z1" -o named.pt && same named.pt both.safetensors 29
+ok $? "which the second may have"
+merge --average "$z1" tied.pt -o named-tied.pt && same named-tied.pt tied.pt 29
+ok $? "and so may the first, if the values are the same"
+
 # ---- a folder ------------------------------------------------------------------------------------
 
 merge tiny -o folder --torch && [ "$(cd folder && echo *)" = 'README.md config.json pytorch_model.bin' ] && cmp folder/pytorch_model.bin tiny.pt >>log

@@ -17,10 +17,10 @@ struct ckpt_average;
 
 /* Opens all; each is a path or an address of a checkpoint, or PATH=WEIGHT (default: 1). The first
  * gives names, types and the files next to the weights. Weights are divided by their sum, which
- * must be above 0. Where a path exists that ends so, it is that; where both do, FSDP_EINVAL. Local,
- * blocks. */
+ * must be above 0. Where a path exists that ends so, it is that; where both do, FSDP_EINVAL.
+ * config: of the model, as ckpt_open_with takes it for each; may be NULL. Local, blocks. */
 int ckpt_average_open(struct ckpt_average **out, const char *const *paths, int npaths,
-                      struct fsdp_err *err);
+                      const char *config, struct fsdp_err *err);
 /* NULL is allowed. Closes the checkpoints. */
 void ckpt_average_close(struct ckpt_average *average);
 /* Checkpoint i in the order of the paths; NULL behind the last one. Lives as long as the average.
