@@ -49,6 +49,8 @@ static int take_type(void *to, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static const uint64_t shard_nbytes = UINT64_C(5000000000); /* of a file of a folder */
+
 #define AT(field) offsetof(struct settings, field)
 static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", "q6_k", NULL};
 static const char *const schemes[] = {"fp8_dynamic", "fp8_channel", "fp8_tensor",    "w8a16",
@@ -170,11 +172,11 @@ static int check_quantize(const struct settings *set)
         return tool->args.nquantize_ignore
                    ? tool_fail(tool, TOOL_USAGE, "--quantize-ignore is of --quantize")
                    : -1;
-    if (set->dcp || set->torch || tool->args.all || ends_in(tool->args.out, gguf_ends) ||
-        ends_in(tool->args.out, torch_ends))
+    if (set->dcp || set->torch || tool->args.all || set->type ||
+        ends_in(tool->args.out, gguf_ends) || ends_in(tool->args.out, torch_ends))
         return tool_fail(tool, TOOL_USAGE,
                          "--quantize writes a Hugging Face folder of weights: leave out --dcp, "
-                         "--torch and --all, and name a folder; a GGUF file has --type");
+                         "--torch and --all, and name a folder; a GGUF file has --type instead");
     return -1;
 }
 
@@ -199,6 +201,10 @@ static int merge_watched(struct settings *set)
         return tool_fail(tool, TOOL_USAGE,
                          "--watch publishes each checkpoint below a folder: -o FOLDER (--type "
                          "makes GGUF files)");
+    if (set->watch.poll_s <= 0)
+        set->watch.poll_s = 10;
+    if (set->watch.end_s < 0)
+        set->watch.end_s = 60;
     if (set->average || set->nadapters || tool->args.overwrite || tool->args.dry_run)
         return tool_fail(tool, TOOL_USAGE,
                          "--watch publishes what a job saves: leave out --average, --adapter, "
@@ -208,6 +214,71 @@ static int merge_watched(struct settings *set)
     set->watch.out = without_slash(tool->args.out);
     set->watch.suffix = set->type ? ".gguf" : "";
     return watch(&set->watch);
+}
+
+/* An option that was given, and means nothing with others. */
+struct given {
+    bool is;
+    const char *name;
+};
+
+/* The name of the first that was given; NULL: none was. */
+static const char *first_given(const struct given *options, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (options[i].is)
+            return options[i].name;
+    return NULL;
+}
+
+/* Returns -1, or the status of wrong usage. */
+static int check_watch_options(const struct settings *set)
+{
+    const struct given options[] = {{set->watch.then, "--then"},
+                                    {set->watch.poll_s > 0, "--poll"},
+                                    {set->watch.end_s >= 0, "--end-after"}};
+    const char *name = first_given(options, sizeof options / sizeof options[0]);
+    char text[80];
+    if (set->watches || !name)
+        return -1;
+    snprintf(text, sizeof text, "%s is of --watch", name);
+    return tool_fail(&set->tool, TOOL_USAGE, text);
+}
+
+static int check_only(const struct settings *set)
+{
+    const struct tool *tool = &set->tool;
+    const struct ckpt_reshard_args *args = &tool->args;
+    const struct given options[] = {{args->out, "-o"},
+                                    {set->average, "--average"},
+                                    {set->watches, "--watch"},
+                                    {set->nadapters, "--adapter"},
+                                    {args->dtype, "--dtype"},
+                                    {args->select.nmaps, "--map"},
+                                    {args->select.nheads, "--heads"},
+                                    {args->overwrite, "--overwrite"},
+                                    {args->dry_run, "--dry-run"},
+                                    {args->max_shard_nbytes != shard_nbytes, "--max-shard-size"},
+                                    {set->dcp, "--dcp"},
+                                    {set->torch, "--torch"},
+                                    {set->no_card, "--no-card"},
+                                    {set->type, "--type"},
+                                    {args->quantize, "--quantize"},
+                                    {args->nquantize_ignore, "--quantize-ignore"},
+                                    {args->all, "--all"},
+                                    {args->ema, "--ema"},
+                                    {args->select.ninclude, "--include"},
+                                    {args->select.nexclude, "--exclude"}};
+    const char *name = first_given(options, sizeof options / sizeof options[0]);
+    char text[80];
+    if (name) {
+        snprintf(text, sizeof text, "--check writes nothing: leave out %s", name);
+        return tool_fail(tool, TOOL_USAGE, text);
+    }
+    if (tool->noperands > 1)
+        return tool_fail(tool, TOOL_USAGE,
+                         "give exactly one checkpoint: ckpt-merge --check CHECKPOINT");
+    return tool_check(tool, tool->operands[0]);
 }
 
 static int merge_average(struct tool *tool)
@@ -245,23 +316,19 @@ static int merge(struct settings *set)
 
 int main(int argc, char **argv)
 {
-    struct settings set = {.watch = {.poll_s = 10, .end_s = 60}};
+    struct settings set = {.watch = {.poll_s = 0, .end_s = -1}}; /* not given */
     struct tool *tool = &set.tool;
 
     tool_begin(tool, &program);
-    tool->args.max_shard_nbytes = UINT64_C(5000000000);
+    tool->args.max_shard_nbytes = shard_nbytes;
     int status = tool_parse(tool, argc, argv);
     if (status >= 0)
         return status;
-    if (set.check && (tool->args.out || set.average || set.watches || set.nadapters))
-        return tool_fail(tool, TOOL_USAGE,
-                         "--check looks at one checkpoint and writes nothing: leave out -o, "
-                         "--average, --watch and --adapter");
-    if (set.check && tool->noperands > 1)
-        return tool_fail(tool, TOOL_USAGE,
-                         "give exactly one checkpoint: ckpt-merge --check CHECKPOINT");
+    status = check_watch_options(&set);
+    if (status >= 0)
+        return status;
     if (set.check)
-        return tool_check(tool, tool->operands[0]);
+        return check_only(&set);
     tool->args.card = !set.no_card;
     if (set.dcp && set.torch)
         return tool_fail(tool, TOOL_USAGE, "an output has one form: --dcp or --torch");
@@ -274,8 +341,6 @@ int main(int argc, char **argv)
         status = take_gguf(&set);
     if (status >= 0)
         return status;
-    if (set.watch.then && !set.watches)
-        return tool_fail(tool, TOOL_USAGE, "--then is of --watch");
     if (!set.average && tool->noperands > 1)
         return tool_fail(tool, TOOL_USAGE,
                          "give exactly one checkpoint: ckpt-merge CHECKPOINT -o OUTPUT (or "

@@ -99,5 +99,19 @@ ok $? "nothing there: $(tail -n 1 err)"
 check tiny -o x
 [ $? = 2 ] && holds err 'leave out -o' && [ ! -e x ]
 ok $? 'with an output'
+for option in '--average' '--watch' '--adapter tiny' '--dtype float16' '--map fuse-qkv' '--heads 4x2' '--overwrite' '--dry-run' \
+    '--max-shard-size 1G' '--dcp' '--torch' '--no-card' '--type f16' '--quantize w8a16' '--quantize-ignore x' '--all' '--ema' \
+    '--include *' '--exclude x'; do
+    read -r -a words <<<"$option"
+    check tiny "${words[@]}"
+    [ $? = 2 ] && holds err "leave out ${words[0]}"
+    ok $? "refused: ${words[0]}, which means nothing with it"
+done
+mkdir alone configured && cp tiny/model.safetensors alone && sed 's/"num_hidden_layers": [0-9]*/"num_hidden_layers": 1/' tiny/config.json >configured/config.json
+check alone --config tiny && holds log "OK: 21 tensors, as config.json has them of a model of type 'llama'"
+ok $? "--config names the model: $(cat log)"
+check alone --config configured/config.json
+[ $? = 1 ] && holds err model.layers.1
+ok $? "and another one: $(head -n 1 err)"
 echo "1..$n"
 exit $bad

@@ -37,6 +37,11 @@ refused 2 'is too small; at least' 'ckpt-diff with 1K of memory' ckpt-diff "$mod
 for end in ckpt CKPT npz onnx; do
     refused 1 'name a file that ends in .safetensors, or a folder' "ckpt-merge -o x.$end" ckpt-merge "$model" -o x.$end
 done
+for option in '--then true' '--poll 1' '--end-after 0'; do
+    # shellcheck disable=SC2086
+    refused 2 "${option% *} is of --watch" "ckpt-merge ${option% *} without --watch" ckpt-merge "$model" -o x $option
+done
+refused 2 'a GGUF file has --type' 'ckpt-merge --watch with --type and --quantize' ckpt-merge --watch "$model" -o x --type q8_0 --quantize w8a16
 tool ckpt-merge "$model" -o a/b/c.safetensors && cmp -s <(tail -c 1000 a/b/c.safetensors) <(tail -c 1000 "$model/model.safetensors")
 ok $? 'folders above a single output file are made'
 fits=$(printf 'n%.0s' $(seq 234))
