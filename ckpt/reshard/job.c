@@ -224,7 +224,7 @@ static bool is_written(const void *ctx, const struct ckpt_store_item *item)
     for (int i = 0; i < job->ckpt->m.nextras; i++)
         if (!strcmp(item->path, ckpt_path_base(job->ckpt->m.extras[i].path)))
             return true;
-    if (job->args->card && !strcmp(item->path, CKPT_CARD_NAME))
+    if (job->args->card && job->writer->has_card && !strcmp(item->path, CKPT_CARD_NAME))
         return true;
     return job->writer->index_name && !strcmp(item->path, job->writer->index_name);
 }

@@ -43,5 +43,19 @@ run ckpt-info "$at/nothing"
 [ $? = 1 ] && grep -q 'nothing.*no such object' err
 ok $? "what is not there"
 
+
+# A merge that fails takes away what it wrote; a torch folder has no model card, so that this one is somebody's.
+aws() { AWS_DEFAULT_REGION=us-east-1 timeout 120 "$S3_PYTHON" -m awscli --endpoint-url "$AWS_ENDPOINT_URL" "$@" >log 2>err; }
+run ckpt-reshard local.safetensors --world 1 -o broken
+file=$(ls broken/model/* | head -n 1)
+printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 100)) conv=notrunc status=none
+echo 'My notes' >README.md
+CKPT_FAULT=kill:30 run ckpt-merge broken --dcp -o "$at/mine" 2>noise # its notes are there: what is at the name is no reason to refuse
+aws s3 cp README.md "$at/mine/README.md"
+run ckpt-merge broken --dcp -o "$at/mine"
+[ $? = 1 ] && grep -q "file 'broken/" err
+ok $? "a damaged checkpoint is not merged: $(tail -n 1 err)"
+aws s3 cp "$at/mine/README.md" kept && cmp -s kept README.md
+ok $? "and a README.md that was there stays"
 echo "1..$n"
 exit $bad
