@@ -36,7 +36,6 @@ class Tensor(NamedTuple):
     stored: str
 
 
-_ROLES = ("model", "optim", "other")
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 Box = Union[slice, int, Sequence[Union[slice, int]]]
 
@@ -48,7 +47,7 @@ def _tensor(raw: c.CkptTensor) -> Tensor:
     nbytes = int(c.lib.fsdp_dtype_nbytes(t.dtype))
     for length in shape:
         nbytes *= length
-    return Tensor(c.text(t.name), dtype, shape, nbytes, _ROLES[raw.role],
+    return Tensor(c.text(t.name), dtype, shape, nbytes, c.ROLES[raw.role],
                   raw.fingerprint if raw.has_fingerprint else None, c.text(raw.stored))
 
 
@@ -163,7 +162,7 @@ class Checkpoint:
 
     @property
     def format(self) -> str:
-        """"native", "safetensors", "dcp", "torch.save", "deepspeed" or "megatron"."""
+        """"native", "safetensors", "dcp", "torch.save", "deepspeed", "megatron" or "fsdp1" (LOCAL_STATE_DICT)."""
         with self._use() as handle:
             return c.text(c.lib.ckpt_format_name(c.lib.ckpt_format(handle)))
 

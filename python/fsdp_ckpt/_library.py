@@ -9,7 +9,7 @@ import logging
 import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, NoReturn, Optional, Sequence, Union
 
 from ._errors import OF_STATUS, CheckpointError
 
@@ -66,9 +66,10 @@ LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 class ReshardArgs(Structure):
     _fields_ = [("version", c_uint32), ("out", c_char_p), ("output", c_int), ("shard_size", c_int),
                 ("replicate_size", c_int), ("all", c_bool), ("ema", c_bool), ("select", Select), ("compress", c_int),
-                ("dtype", c_char_p), ("max_shard_nbytes", c_uint64), ("mem_nbytes", c_uint64), ("nthreads", c_int),
-                ("overwrite", c_bool), ("dry_run", c_bool), ("adapters", c_void_p), ("progress", PROGRESS),
-                ("progress_ctx", c_void_p)]
+                ("dtype", c_char_p), ("quantize", c_char_p), ("quantize_ignore", POINTER(c_char_p)),
+                ("nquantize_ignore", c_int), ("max_shard_nbytes", c_uint64), ("mem_nbytes", c_uint64),
+                ("nthreads", c_int), ("overwrite", c_bool), ("card", c_bool), ("dry_run", c_bool),
+                ("adapters", c_void_p), ("average", c_void_p), ("progress", PROGRESS), ("progress_ctx", c_void_p)]
 
 
 class ReshardResult(Structure):
@@ -82,9 +83,24 @@ class VerifyArgs(Structure):
                 ("progress_ctx", c_void_p)]
 
 
-VERIFY_ARGS_VERSION = 1
-ROLE_MODEL = 0
-OUTPUT = {"weights": 0, "native": 1, "dcp": 2, "hf-dcp": 3, "gguf": 4}
+class Mismatch(Structure):
+    _fields_ = [("tensor", c_char_p), ("file", c_char_p), ("text", c_char_p)]
+
+
+class CheckResult(Structure):
+    _fields_ = [("nmismatches", c_int), ("ntensors", c_int), ("by_family", c_bool), ("family", c_char * 64),
+                ("why", c_char * 512)]
+
+
+STRUCTURES = {
+    "fsdp_err": Err, "fsdp_tensor": FsdpTensor, "fsdp_box": Box, "fsdp_slice": Slice, "ckpt_tensor": CkptTensor,
+    "ckpt_alias": Alias, "ckpt_file_info": FileInfo, "ckpt_file_range": FileRange, "ckpt_select": Select,
+    "ckpt_reshard_args": ReshardArgs, "ckpt_reshard_result": ReshardResult, "ckpt_verify_args": VerifyArgs,
+    "ckpt_mismatch": Mismatch, "ckpt_check_result": CheckResult,
+}
+RESHARD_ARGS_VERSION, VERIFY_ARGS_VERSION = 3, 1
+ROLES = ("model", "optim", "other")
+OUTPUT = {"weights": 0, "native": 1, "dcp": 2, "hf-dcp": 3, "gguf": 4, "torch": 5}
 COMPRESS = {"none": 0, "zstd": 1}
 
 # ---- the library --------------------------------------------------------------------------------
@@ -95,16 +111,25 @@ def _find() -> str:
     return os.environ.get("FSDP_CKPT_LIBRARY") or own
 
 
-lib = ctypes.CDLL(_find())
+_path = _find()
+lib = ctypes.CDLL(_path)
 _CKPT, _ERR = c_void_p, POINTER(Err)
 
 
+def _refuse(why: str) -> NoReturn:
+    raise ImportError(f"'{_path}' is not the library of this module: {why}; take both from one wheel, or from one "
+                      "source tree (make)", name=__name__, path=_path)
+
+
 def _declare(name: str, result: Any, *args: Any) -> None:
-    function = getattr(lib, name)
+    function = getattr(lib, name, None)
+    if function is None:
+        _refuse(f"it has no function {name}")
     function.restype, function.argtypes = result, list(args)
 
 
 for _row in (
+    ("ckpt_struct_nbytes", c_size_t, c_char_p),
     ("fsdp_version", c_char_p),
     ("fsdp_build_text", c_char_p),
     ("fsdp_status_name", c_char_p, c_int),
@@ -138,6 +163,21 @@ for _row in (
     ("ckpt_adapters_close", None, c_void_p),
 ):
     _declare(*_row)
+
+
+def _check_structures() -> None:
+    """Another layout than the library's would let it write beyond the end of what it gets."""
+    for name, kind in STRUCTURES.items():
+        have = lib.ckpt_struct_nbytes(name.encode())
+        if have != ctypes.sizeof(kind):
+            _refuse(f"its struct {name} has {have} bytes, the module's {ctypes.sizeof(kind)}")
+    args = ReshardArgs()
+    lib.ckpt_reshard_args_init(ctypes.byref(args))
+    if args.version != RESHARD_ARGS_VERSION:
+        _refuse(f"its struct ckpt_reshard_args has version {args.version}, the module's {RESHARD_ARGS_VERSION}")
+
+
+_check_structures()
 
 # ---- calls --------------------------------------------------------------------------------------
 

@@ -496,7 +496,8 @@ struct ckpt_reshard_args {
         .version = CKPT_RESHARD_ARGS_VERSION, .shard_size = 1, .replicate_size = 1,                \
         .mem_nbytes = 256u << 20                                                                   \
     }
-/* The same for languages without macros. */
+/* The same for languages without macros. A caller that declares the structure itself first compares
+ * ckpt_struct_nbytes, because this writes all of it. */
 void ckpt_reshard_args_init(struct ckpt_reshard_args *out);
 /* "67108864", "64K", "256M", "5G", "5GB", "5GiB": K, M, G, T are powers of 1024, KB, MB, GB, TB
  * powers of 1000. FSDP_EINVAL for other text. */
@@ -648,6 +649,13 @@ struct ckpt_verify_args {
 /* The same, which can be watched and stopped: FSDP_ECANCELED. Local, blocks. */
 int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
                         struct fsdp_err *err);
+
+/* ---- for other languages --------------------------------------------------------------------- */
+
+/* Size of a structure of this library, by its name ("ckpt_reshard_args"): a program that declares
+ * structures itself compares it with its own before it passes one. 0 where the name is not known:
+ * the structures that Python's module has are. Local, thread safe. */
+size_t ckpt_struct_nbytes(const char *name);
 
 #ifdef __cplusplus
 }
