@@ -30,16 +30,18 @@ from ._errors import (
     UnsupportedError,
 )
 from ._library import build, version
-from ._operations import Written, merge, reshard, verify
+from ._operations import Checked, Mismatch, Written, check, merge, reshard, verify
 
 __version__ = version()
 __all__ = [
     "ArgumentError",
     "CanceledError",
+    "Checked",
     "Checkpoint",
     "CheckpointError",
     "DamagedError",
     "ExistsError",
+    "Mismatch",
     "NoSpaceError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -48,6 +50,7 @@ __all__ = [
     "UnsupportedError",
     "Written",
     "build",
+    "check",
     "merge",
     "open",
     "reshard",

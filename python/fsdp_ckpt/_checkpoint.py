@@ -17,7 +17,7 @@ from ._errors import ArgumentError, CheckpointError, DamagedError
 from ._fork import gate
 
 if TYPE_CHECKING:
-    from ._operations import Progress, Written
+    from ._operations import Checked, Progress, Written
 
 
 class Tensor(NamedTuple):
@@ -54,9 +54,10 @@ def _tensor(raw: c.CkptTensor) -> Tensor:
 class Checkpoint:
     """An opened checkpoint. Made by `open`; a context manager. All methods may be called by several threads."""
 
-    def __init__(self, path: c.PathLike) -> None:
+    def __init__(self, path: c.PathLike, config: Optional[c.PathLike] = None) -> None:
         """As `open`."""
         self._handle: Optional[int] = None
+        self._config = None if config is None else c.path_bytes(config)
         self._fresh()
         self._closed = False
         # Filled in when first asked for; the texts are copies.
@@ -73,11 +74,10 @@ class Checkpoint:
         self._lock = threading.Lock()
         self._users = 0
 
-    @staticmethod
-    def _opened(path: bytes) -> int:
+    def _opened(self, path: bytes) -> int:
         out = ctypes.c_void_p()
         with gate:
-            c.call(c.lib.ckpt_open, ctypes.byref(out), path)
+            c.call(c.lib.ckpt_open_with, ctypes.byref(out), path, self._config)
         assert out.value is not None
         return out.value
 
@@ -131,7 +131,7 @@ class Checkpoint:
 
     def __reduce__(self) -> Tuple[Any, ...]:
         # Another process, such as a worker that is spawned, opens it anew.
-        return Checkpoint, (self.path,)
+        return Checkpoint, (self.path, self._config)
 
     def __repr__(self) -> str:
         return f"<fsdp_ckpt.Checkpoint '{self.path}'{', closed' if self._closed else ''}>"
@@ -291,6 +291,12 @@ class Checkpoint:
 
         verify(self, progress)
 
+    def check(self) -> "Checked":
+        """As fsdp_ckpt.check."""
+        from ._operations import check
+
+        return check(self)
+
     def merge(self, out: c.PathLike, **options: Any) -> "Written":
         """As fsdp_ckpt.merge."""
         from ._operations import merge
@@ -342,13 +348,14 @@ def _box_of(tensor: Tensor, box: Optional[Box]) -> Tuple[c.Box, Tuple[int, ...]]
     return out, tuple(shape)
 
 
-def open(path: c.PathLike) -> Checkpoint:
+def open(path: c.PathLike, config: Optional[c.PathLike] = None) -> Checkpoint:
     """Opens a checkpoint: reads what describes it, and proves that what is stored covers every tensor.
 
-    path: see the module. Raises NotFoundError, DamagedError (missing, truncated, stray or overlapping files, by name),
-    UnsupportedError.
+    path: see the module. config: the model's config.json, or the folder that it lies in; default: next to the
+    checkpoint. It goes along with what is written, and gives the flat parameters of FSDP1 their names. Raises
+    NotFoundError, DamagedError (missing, truncated, stray or overlapping files, by name), UnsupportedError.
     """
-    return Checkpoint(path)
+    return Checkpoint(path, config)
 
 
 # ---- fork ---------------------------------------------------------------------------------------

@@ -87,6 +87,9 @@ class Mismatch(Structure):
     _fields_ = [("tensor", c_char_p), ("file", c_char_p), ("text", c_char_p)]
 
 
+MISMATCH = CFUNCTYPE(None, c_void_p, POINTER(Mismatch))
+
+
 class CheckResult(Structure):
     _fields_ = [("nmismatches", c_int), ("ntensors", c_int), ("by_family", c_bool), ("family", c_char * 64),
                 ("why", c_char * 512)]
@@ -137,7 +140,7 @@ for _row in (
     ("fsdp_dtype_nbytes", c_size_t, c_int),
     ("fsdp_dtype_name", c_char_p, c_int),
     ("fsdp_dtype_parse", c_int, POINTER(c_int), c_char_p, _ERR),
-    ("ckpt_open", c_int, POINTER(c_void_p), c_char_p, _ERR),
+    ("ckpt_open_with", c_int, POINTER(c_void_p), c_char_p, c_char_p, _ERR),
     ("ckpt_close", None, _CKPT),
     ("ckpt_path", c_char_p, _CKPT),
     ("ckpt_format", c_int, _CKPT),
@@ -159,6 +162,7 @@ for _row in (
     ("ckpt_reshard_args_init", None, POINTER(ReshardArgs)),
     ("ckpt_reshard", c_int, POINTER(ReshardResult), _CKPT, POINTER(ReshardArgs), _ERR),
     ("ckpt_verify_watched", c_int, _CKPT, POINTER(VerifyArgs), _ERR),
+    ("ckpt_check", c_int, POINTER(CheckResult), _CKPT, MISMATCH, c_void_p, _ERR),
     ("ckpt_adapters_open", c_int, POINTER(c_void_p), POINTER(c_char_p), c_int, _ERR),
     ("ckpt_adapters_close", None, c_void_p),
 ):

@@ -10,6 +10,7 @@ from . import _arrays
 from . import _library as c
 from ._checkpoint import Checkpoint, open
 from ._errors import ArgumentError, DamagedError
+from ._fork import gate
 
 Progress = Callable[[int, int], Any]
 Source = Union[Checkpoint, c.PathLike]
@@ -80,9 +81,11 @@ class _Watched:
 class _Opened:
     """A checkpoint that is the caller's, or one that is opened for a call."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, config: Optional[c.PathLike] = None) -> None:
         self._own = not isinstance(source, Checkpoint)
-        self._checkpoint = source if isinstance(source, Checkpoint) else open(source)
+        if not self._own and config is not None:
+            raise ArgumentError("config: this checkpoint is open; give it to `open`", "FSDP_EINVAL", "config")
+        self._checkpoint = source if isinstance(source, Checkpoint) else open(source, config)
 
     def __enter__(self) -> int:
         try:
@@ -119,6 +122,42 @@ def verify(checkpoint: Source, progress: Optional[Progress] = None) -> None:
             raise DamagedError("; ".join([str(error), *faults]), error.status, None, faults) from None
 
 
+class Mismatch(NamedTuple):
+    """What does not fit config.json: one sentence; tensor and file are None where it is of no single one."""
+
+    text: str
+    tensor: Optional[str]
+    file: Optional[str]
+
+
+class Checked(NamedTuple):
+    """What check found. family: model_type of config.json, None where it has none. by_family: names and shapes were
+    compared with those of the family; why says why not."""
+
+    mismatches: List[Mismatch]
+    ntensors: int
+    family: Optional[str]
+    by_family: bool
+    why: Optional[str]
+
+
+def check(checkpoint: Source) -> Checked:
+    """Compares the headers with config.json, as ckpt-merge --check does: the model's tensors are all there in their
+    shapes and types, and no others are. Reads no weights. checkpoint: one that is open, or a path.
+    """
+    found: List[Mismatch] = []
+
+    def take(ctx: Any, raw: Any) -> None:
+        m = raw.contents
+        found.append(Mismatch(c.text(m.text), None if m.tensor is None else c.text(m.tensor),
+                              None if m.file is None else c.text(m.file)))
+
+    result, report = c.CheckResult(), c.MISMATCH(take)
+    with _Opened(checkpoint) as handle, gate:
+        c.call(c.lib.ckpt_check, ctypes.byref(result), handle, report, None)
+    return Checked(found, result.ntensors, c.text(result.family) or None, result.by_family, c.text(result.why) or None)
+
+
 class _Texts:
     """Arrays of texts of a call's arguments, kept alive with it."""
 
@@ -128,6 +167,12 @@ class _Texts:
     def array(self, values: Sequence[bytes]) -> Any:
         self.kept.append(c.texts(values))
         return self.kept[-1]
+
+    def listed(self, name: str, values: Sequence[c.PathLike]) -> Any:
+        """Of an argument that takes a list, of which a single text would be one of letters."""
+        if isinstance(values, (str, bytes)):
+            raise ArgumentError(f"{name}: a list is wanted, not a text", "FSDP_EINVAL", name)
+        return self.array([c.path_bytes(value) for value in values])
 
 
 class _Options(NamedTuple):
@@ -153,9 +198,7 @@ def _arguments(out: c.PathLike, options: _Options, texts: _Texts) -> c.ReshardAr
     c.lib.ckpt_reshard_args_init(ctypes.byref(args))
     args.out = c.path_bytes(out)
     for field, values in (("include", options.include), ("exclude", options.exclude), ("maps", options.maps)):
-        if isinstance(values, (str, bytes)):
-            raise ArgumentError(f"{field}: a list is wanted, not a text", "FSDP_EINVAL", field)
-        setattr(args.select, field, texts.array([c.path_bytes(value) for value in values]))
+        setattr(args.select, field, texts.listed(field, values))
         setattr(args.select, "n" + field, len(values))
     if options.heads is not None:
         args.select.nheads, args.select.nkv_heads = options.heads
@@ -165,27 +208,36 @@ def _arguments(out: c.PathLike, options: _Options, texts: _Texts) -> c.ReshardAr
     return args
 
 
-def _write(source: Source, args: c.ReshardArgs, progress: Optional[Progress]) -> Written:
+def _write(source: Source, config: Optional[c.PathLike], args: c.ReshardArgs, progress: Optional[Progress]) -> Written:
     watched, result = _Watched(progress), c.ReshardResult()
     args.progress = watched.callback
-    with _Opened(source) as handle:
+    with _Opened(source, config) as handle:
         watched.run(c.lib.ckpt_reshard, ctypes.byref(result), handle, ctypes.byref(args))
     return Written(os.fsdecode(args.out), result.ntensors, result.nfiles, result.nbytes_read, result.nbytes_written,
                    result.nbytes_resumed, result.nbytes_memory, result.seconds)
 
 
+_FORMAT_OF_END = {".gguf": "gguf", ".pt": "torch", ".pth": "torch", ".bin": "torch"}
+
+
 def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, dtype: Any = None,
           include: Sequence[str] = (), exclude: Sequence[str] = (), maps: Sequence[c.PathLike] = (),
           heads: Optional[Tuple[int, int]] = None, adapters: Sequence[c.PathLike] = (), optim: bool = False,
-          ema: bool = False, max_shard_size: Union[int, str] = "5GB", mem: Union[int, str, None] = None,
-          threads: int = 0, overwrite: bool = False, dry_run: bool = False,
+          ema: bool = False, quantize: Optional[str] = None, quantize_ignore: Sequence[str] = (), card: bool = True,
+          config: Optional[c.PathLike] = None, max_shard_size: Union[int, str] = "5GB",
+          mem: Union[int, str, None] = None, threads: int = 0, overwrite: bool = False, dry_run: bool = False,
           progress: Optional[Progress] = None) -> Written:
-    """Writes the full weights: what ckpt-merge does, whose manual page explains the options.
+    """Writes the full weights: what ckpt-merge does, whose manual page explains the options. The program alone has
+    --average and --watch.
 
-    out: a file if it ends in .safetensors, a GGUF file if in .gguf, else a Hugging Face folder. It appears complete or
-    not at all; a call that was stopped is resumed by the same call.
-    format: "weights", "dcp" or "gguf"; default by the name of out.
+    out: a file if it ends in .safetensors, a GGUF file if in .gguf, a file of torch.save if in .pt, .pth or .bin, else
+    a Hugging Face folder. It appears complete or not at all; a call that was stopped is resumed by the same call.
+    format: "weights" (safetensors), "torch", "dcp" or "gguf"; default by the name of out.
     dtype: floating tensors are cast to it; of GGUF its type ("q4_k_m").
+    quantize: linear layers of a Hugging Face folder are stored as compressed-tensors stores them: "fp8_dynamic",
+    "w8a16", ...; quantize_ignore: globs of layers that are not.
+    card: a Hugging Face folder gets a model card, README.md.
+    config: as of `open`, where checkpoint is a path.
     include, exclude: globs of tensors' names. maps: files of rules, or names of built-in ones.
     adapters: folders of LoRA adapters that are added to the weights, each PATH or PATH=WEIGHT.
     optim: the optimizer's tensors too. ema: moving averages in place of weights.
@@ -194,20 +246,26 @@ def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, 
     Raises ExistsError where out exists and is not overwritten, DamagedError, NoSpaceError, ArgumentError, ...
     """
     if format is None:
-        format = "gguf" if os.fsdecode(out).lower().endswith(".gguf") else "weights"
+        format = _FORMAT_OF_END.get(os.path.splitext(os.fsdecode(out))[1].lower(), "weights")
     texts = _Texts()
     args = _arguments(out, _Options(dtype, include, exclude, maps, heads, mem, threads, overwrite, dry_run), texts)
-    args.output = _chosen("format", format, {name: c.OUTPUT[name] for name in ("weights", "dcp", "gguf")})
+    args.output = _chosen("format", format, {name: c.OUTPUT[name] for name in ("weights", "torch", "dcp", "gguf")})
     if dtype is not None:
         args.dtype = c.name_bytes(dtype if format == "gguf" else _arrays.canonical(dtype))
-    args.all, args.ema, args.max_shard_nbytes = optim, ema, c.nbytes(max_shard_size)
+    if quantize_ignore and quantize is None:
+        raise ArgumentError("quantize_ignore: it is of quantize", "FSDP_EINVAL", "quantize_ignore")
+    if quantize is not None:
+        args.quantize = c.name_bytes(quantize)
+        args.quantize_ignore = texts.listed("quantize_ignore", quantize_ignore)
+        args.nquantize_ignore = len(quantize_ignore)
+    args.all, args.ema, args.card, args.max_shard_nbytes = optim, ema, card, c.nbytes(max_shard_size)
     opened = ctypes.c_void_p()
     if adapters:
-        paths = texts.array([c.path_bytes(path) for path in adapters])
+        paths = texts.listed("adapters", adapters)
         c.call(c.lib.ckpt_adapters_open, ctypes.byref(opened), paths, len(adapters))
     try:
         args.adapters = opened
-        return _write(checkpoint, args, progress)
+        return _write(checkpoint, config, args, progress)
     finally:
         c.lib.ckpt_adapters_close(opened)
 
@@ -215,8 +273,8 @@ def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, 
 def reshard(checkpoint: Source, out: c.PathLike, world: int, *, replicas: int = 1, format: str = "native",
             compress: str = "none", dtype: Any = None, include: Sequence[str] = (), exclude: Sequence[str] = (),
             maps: Sequence[c.PathLike] = (), heads: Optional[Tuple[int, int]] = None, optim: bool = True,
-            mem: Union[int, str, None] = None, threads: int = 0, overwrite: bool = False, dry_run: bool = False,
-            progress: Optional[Progress] = None) -> Written:
+            config: Optional[c.PathLike] = None, mem: Union[int, str, None] = None, threads: int = 0,
+            overwrite: bool = False, dry_run: bool = False, progress: Optional[Progress] = None) -> Written:
     """Writes a checkpoint for `world` ranks, of which `replicas` groups hold the same: what ckpt-reshard does.
 
     out: a folder or an address. format: "native", "dcp" (torch.distributed.checkpoint) or "hf-dcp" (its Hugging Face
@@ -232,4 +290,4 @@ def reshard(checkpoint: Source, out: c.PathLike, world: int, *, replicas: int = 
     if dtype is not None:
         args.dtype = c.name_bytes(_arrays.canonical(dtype))
     args.shard_size, args.replicate_size, args.all = world // replicas, replicas, optim
-    return _write(checkpoint, args, progress)
+    return _write(checkpoint, config, args, progress)

@@ -39,5 +39,13 @@ echo 'int nothing;' >older.c && $cc -shared -fPIC -o older.so older.c >log 2>&1 
     refused older 'it has no function ckpt_struct_nbytes'
 ok $? "one without a function of the module's is refused, by the function"
 
+# ---- what it writes -----------------------------------------------------------------------------
+
+export FSDP_CKPT_LIBRARY=$lib/libckpt.so
+mkdir options && (cd options && python3 "$TOP/tests/wheel/options.py" "$TOP" "$BIN") >lines 2>err
+status=$?
+ok_lines lines
+ok $status "options.py comes to its end"
+
 echo "1..$n"
 exit $bad

@@ -59,6 +59,10 @@ done
 status=$?
 ok_lines lines
 ok $status "the module without NumPy and PyTorch"
+mkdir options && (cd options && ../../env/bin/python -I "$TOP/tests/wheel/options.py" "$TOP" "$BIN") >lines 2>err
+status=$?
+ok_lines lines
+ok $status "its options"
 ../env/bin/python -I "$TOP/tests/wheel/structures.py" "$TOP" "${TEST_CC:-cc}" >log 2>&1
 ok $? "its structures are the headers': $(tail -n 1 log)"
 echo "1..$n"
