@@ -11,7 +11,7 @@ make_env env "$TORCH_PYTHON" && "$TORCH_PYTHON" "$TOP/tests/wheel/lib/borrow.py"
 ok $? "a fresh environment, which sees PyTorch"
 for part in reading memory operations processes; do
     mkdir $part
-    (cd $part && ../env/bin/python "$TOP/tests/wheel/$part.py" "$TOP") >lines 2>err </dev/null
+    (cd $part && ../env/bin/python -B "$TOP/tests/wheel/$part.py" "$TOP") >lines 2>err </dev/null
     status=$?
     ok_lines lines
     ok $status "$part.py comes to its end"

@@ -59,7 +59,7 @@ done
 status=$?
 ok_lines lines
 ok $status "the module without NumPy and PyTorch"
-mkdir options && (cd options && ../../env/bin/python -I "$TOP/tests/wheel/options.py" "$TOP" "$BIN") >lines 2>err
+mkdir options && (cd options && ../../env/bin/python -I -B "$TOP/tests/wheel/options.py" "$TOP" "$BIN") >lines 2>err
 status=$?
 ok_lines lines
 ok $status "its options"
