@@ -72,6 +72,10 @@ ok $? "one of another number of ranks: $(tail -n 1 err)"
 cp -r "$data/local" two && cp "$data/local/pytorch_model_fsdp_rank0.bin" two/ema_rank_0.pt
 run 0 ckpt-merge two -o two.safetensors --config "$data/model" && same two.safetensors
 ok $? "accelerate's names go before others"
+# A folder lists files by the time they came, backwards or by a hash: some of these always come first.
+mkdir many && touch many/a{1..30}_rank_0.pt && cp "$data/local"/* many && touch many/b{1..30}_rank_0.pt
+run 0 ckpt-merge many -o many.safetensors --config "$data/model" && same many.safetensors
+ok $? "before many others, in whatever order the folder lists them: $(tail -n 1 err)"
 mv two/pytorch_model_fsdp_rank0.bin two/model_rank0.pt && mv two/pytorch_model_fsdp_rank1.bin two/model_rank1.pt
 run 1 ckpt-merge two -o never --config "$data/model" && says "of two kinds" && says model_rank && says ema_rank_
 ok $? "two kinds of other names: $(tail -n 1 err)"

@@ -38,7 +38,9 @@ static int note_name(void *ctx, const char *name, struct fsdp_err *err)
     const bool same = !strcmp(front, fronts->first);
     if (!same && !strcmp(front, ACCELERATE "rank")) { /* the weights, whatever else there is */
         fsdp_free(fronts->first);
+        fsdp_free(fronts->other); /* two others may have come before */
         fronts->first = front;
+        fronts->other = NULL;
         return FSDP_OK;
     }
     if (!same && !fronts->other && strcmp(fronts->first, ACCELERATE "rank") != 0)
