@@ -134,7 +134,10 @@ static void check_name(struct check *c, const char *name, const struct ckpt_chec
     uint64_t shape[FSDP_MAX_DIMS];
     char needs[SHAPE_NBYTES];
     const bool has = ckpt_check_model_has(&c->model, row, layer);
-    const int at = find_weight(c, name);
+    const char *other = row->when & CKPT_IF_HEAD ? c->model.family->other_head : NULL;
+    int at = find_weight(c, name);
+    if (at < 0 && other)
+        at = find_weight(c, other);
     if (at >= 0 && (has || row->when & CKPT_IF_HEAD)) { /* a tied head may be stored, too */
         c->known[at] = true;
         check_shape(c, at, row->dims);

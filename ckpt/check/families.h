@@ -45,6 +45,7 @@ struct ckpt_check_family {
     const char *section; /* of config.json that has the sizes; NULL: the file itself */
     const char *prefix;  /* of the names that are known; others belong to models next to it. NULL */
     const char *layers;  /* "model.layers" */
+    const char *other_head; /* a second name of the head's weight, which transformers reads; NULL */
     const struct ckpt_check_row *outside, *inside[CKPT_CHECK_LISTS];
     enum ckpt_check_bias qkv_bias, o_bias, mlp_bias;
     /* Where config.json leaves them out; 0: query heads, width / heads, none. */

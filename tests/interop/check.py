@@ -20,6 +20,7 @@ MORE = {
     "qwen3-plain": ("qwen3", dict(COMMON, head_dim=14)),
     "gpt_neox-without-bias": ("gpt_neox", dict(MODELS["gpt_neox"], attention_bias=False)),
     "gpt2-default-mlp": ("gpt2", {k: v for k, v in MODELS["gpt2"].items() if k != "n_inner"}),
+    "gpt_neox-lm_head": ("gpt_neox", MODELS["gpt_neox"]),
     "qwen3_moe-dense-layers": ("qwen3_moe", dict(MODELS["qwen3_moe"], mlp_only_layers=[1])),
     "qwen3_moe-sparse-step": ("qwen3_moe", dict(MODELS["qwen3_moe"], decoder_sparse_step=2)),
 }
@@ -39,6 +40,17 @@ def spoil(source, kind, name):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def rename_head(folder):
+    """A name that transformers reads, too."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    tensors["lm_head.weight"] = tensors.pop("embed_out.weight")
+    save_file(tensors, path, metadata={"format": "pt"})
+    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys")), info
+    assert torch.equal(model.lm_head.weight, tensors["lm_head.weight"])
+
+
 def make():
     cases = {family: (family, keys) for family, keys in MODELS.items()} | MORE
     with open("models", "w") as models, open("mistakes", "w") as mistakes:
@@ -47,6 +59,8 @@ def make():
             keys = {k: v for k, v in keys.items() if v is not None}
             config = AutoConfig.for_model(family, bos_token_id=1, eos_token_id=2, pad_token_id=None, **keys)
             AutoModelForCausalLM.from_config(config).save_pretrained(f"right/{name}")
+            if name.endswith("-lm_head"):
+                rename_head(f"right/{name}")
             print(name, file=models)
             if name in MORE:
                 continue

@@ -27,6 +27,7 @@ FAMILIES = {name: {} for name in ("llama", "mistral", "qwen2", "qwen3", "smollm3
 FAMILIES["gpt2"] = dict(vocab_size=49, n_embd=18, n_layer=2, n_head=3, n_positions=11, bos_token_id=1, eos_token_id=2)
 FAMILIES["gpt_neox"] = dict(vocab_size=49, hidden_size=18, intermediate_size=29, num_hidden_layers=2, num_attention_heads=3,
                             bos_token_id=1, eos_token_id=2)
+Q_PROJ = "model.layers.1.self_attn.q_proj"
 # name: family, its settings, how FSDP wraps it
 CASES = {f"{family}": (family, {}, {}) for family in FAMILIES}
 CASES |= {f"{family}-orig": (family, {}, dict(use_orig_params=True)) for family in FAMILIES}
@@ -36,13 +37,15 @@ CASES |= {
     "llama-biased": ("llama", dict(attention_bias=True, mlp_bias=True), dict(use_orig_params=True)),
     "gpt2-untied": ("gpt2", dict(tie_word_embeddings=False), {}),
     "neox-unbiased": ("gpt_neox", dict(attention_bias=False), {}),
+    "neox-tied-orig": ("gpt_neox", dict(tie_word_embeddings=True), dict(use_orig_params=True)),
+    "neox-ignored": ("gpt_neox", {}, dict(ignored="lm_head")),
     "llama-bf16": ("llama", {}, dict(use_orig_params=True, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))),
     "llama-whole": ("llama", {}, dict(auto_wrap_policy=None)),
     "llama-nested": ("llama", {}, dict(nested=True)),
     "llama-sizes": ("llama", {}, dict(auto_wrap_policy=functools.partial(size_based_auto_wrap_policy, min_num_params=600))),
     "qwen3-zero2": ("qwen3", {}, dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)),
-    "llama-ignored": ("llama", {}, dict(ignored=True)),
-    "llama-ignored-orig": ("llama", {}, dict(ignored=True, use_orig_params=True)),
+    "llama-ignored": ("llama", {}, dict(ignored=Q_PROJ)),
+    "llama-ignored-orig": ("llama", {}, dict(ignored=Q_PROJ, use_orig_params=True)),
     "llama-compiled": ("llama", {}, dict(use_orig_params=True, compiled=True)),
 }
 
@@ -61,8 +64,8 @@ def save(rank, world, folder, name):
     if wrapping.pop("nested", False):
         layers |= {type(module) for path, module in model.named_modules() if path.endswith(".mlp")}
     compiled = wrapping.pop("compiled", False)
-    if wrapping.pop("ignored", False):
-        wrapping["ignored_modules"] = [model.model.layers[1].self_attn.q_proj]
+    if ignored := wrapping.pop("ignored", None):
+        wrapping["ignored_modules"] = [model.get_submodule(ignored)]
     wrapping.setdefault("auto_wrap_policy", functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=layers))
     if compiled:
         for i, layer in enumerate(model.model.layers):
@@ -84,8 +87,10 @@ def save(rank, world, folder, name):
     if rank == 0:
         full = {key.replace("_orig_mod.", ""): value for key, value in full.items()}
         assert sorted(full) == sorted(full_names), name
+        if family == "gpt_neox":  # the name in files
+            full["embed_out.weight"] = full.pop("lm_head.weight")
         if config.tie_word_embeddings:
-            del full["lm_head.weight"]
+            del full["embed_out.weight" if family == "gpt_neox" else "lm_head.weight"]
         save_file({key: value.contiguous() for key, value in full.items()}, f"{out}/hf/expected.safetensors")
 
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Flat parameters that torch's FSDP1 saved (LOCAL_STATE_DICT, gloo, 2 and 3 ranks) equal its FULL_STATE_DICT to the bit:
-# all families, use_orig_params both ways, tied, biased, ignored and nested modules, compiled layers.
+# all families, use_orig_params both ways, tied, biased, ignored and nested modules, compiled layers. --check knows each
+# merge.
 # run: timeout=600
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
@@ -17,7 +18,8 @@ names=$(script names)
 same() { # case, local|dcp
     rm -rf merged
     ckpt-merge "$1/$2" -o merged -q --config "$1/hf" 2>err && ckpt-diff -q merged "$1/hf/expected.safetensors" >diff 2>&1 &&
-        [ "$(ckpt-info merged --json | grep -c '"dtype"')" -gt 10 ] && cmp -s merged/config.json "$1/hf/config.json"
+        [ "$(ckpt-info merged --json | grep -c '"dtype"')" -gt 10 ] && cmp -s merged/config.json "$1/hf/config.json" &&
+        ckpt-merge --check merged >check 2>err
 }
 for world in 2 3; do
     mkdir "$world"

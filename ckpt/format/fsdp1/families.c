@@ -113,12 +113,12 @@ static const row neox[] = {ALWAYS("input_layernorm.weight", "C"),
                            END};
 static const row neox_back[] = {ALWAYS("gpt_neox.final_layer_norm.weight", "C"),
                                 ALWAYS("gpt_neox.final_layer_norm.bias", "C"),
-                                ALWAYS("lm_head.weight", "VC"), END};
+                                ALWAYS("embed_out.weight", "VC"), END};
 
 #define LLAMA_LIKE(name, block, tied)                                                              \
     {                                                                                              \
         name, "model.layers.", front, block, back, "model.embed_tokens.weight", "lm_head.weight",  \
-            tied, false                                                                            \
+            NULL, tied, false                                                                      \
     }
 
 static const struct ckpt_fsdp1_family families[] = {
@@ -135,9 +135,9 @@ static const struct ckpt_fsdp1_family families[] = {
     LLAMA_LIKE("olmo2", olmo2, false),
     LLAMA_LIKE("olmo3", olmo2, false),
     {"gpt2", "transformer.h.", gpt2_front, gpt2, gpt2_back, "transformer.wte.weight",
-     "lm_head.weight", true, false},
+     "lm_head.weight", NULL, true, false},
     {"gpt_neox", "gpt_neox.layers.", neox_front, neox, neox_back, "gpt_neox.embed_in.weight",
-     "lm_head.weight", false, true},
+     "embed_out.weight", "lm_head.weight", false, true},
 };
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 

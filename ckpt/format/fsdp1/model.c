@@ -123,6 +123,8 @@ int ckpt_fsdp1_model_read(struct ckpt_fsdp1_model *out, const json_t *root, cons
                             "which flat parameters need; it is of %s",
                             path, type ? type : "", ckpt_fsdp1_family_list(known, sizeof known));
     out->type = c.family->type;
+    out->head = c.family->head;
+    out->other_head = c.family->other_head;
     FSDP_TRY(read_dims(&c));
     if (flag_of(&c, "tie_word_embeddings", c.family->tied)) {
         out->tied = c.family->head;

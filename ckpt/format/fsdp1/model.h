@@ -16,6 +16,9 @@ struct ckpt_fsdp1_model {
     struct fsdp_tensor *params; /* their dtype says nothing */
     struct ckpt_pool names;
     const char *tied, *tied_to; /* another name of a parameter; NULL: none */
+    /* The head's name in files and its name in other code, as transformers 5 has modules; NULL:
+     * none. */
+    const char *head, *other_head;
 };
 
 /* root: of config.json, which `path` names in errors. FSDP_EUNSUPPORTED lists the families. */

@@ -132,6 +132,17 @@ static bool same_shape(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
     return same;
 }
 
+/* The parameter's name of a tensor. */
+static void param_name(char out[CKPT_MAX_NAME_NBYTES + 1], const struct namer *n, int t)
+{
+    const struct ckpt_fsdp1_model *model = &n->model;
+
+    snprintf(out, CKPT_MAX_NAME_NBYTES + 1, "%s", ckpt_own_name(&n->ckpt->m.layout.tensors[t]));
+    clean_path(out);
+    if (model->other_head && !strcmp(out, model->other_head))
+        snprintf(out, CKPT_MAX_NAME_NBYTES + 1, "%s", model->head);
+}
+
 /* Which tensors have the names of parameters, but for what wrappers add to them; and whether these
  * are vectors of one rank (use_orig_params). */
 static int find_named(struct namer *n)
@@ -148,8 +159,7 @@ static int find_named(struct namer *n)
     if (rc == FSDP_OK)
         rc = ckpt_layout_index(&params, n->err);
     for (int t = 0; rc == FSDP_OK && t < layout->ntensors; t++) {
-        snprintf(name, sizeof name, "%s", ckpt_own_name(&layout->tensors[t]));
-        clean_path(name);
+        param_name(name, n, t);
         const int i = ckpt_layout_find(&params, name);
         n->is_part[t] = n->model.tied && !strcmp(name, n->model.tied);
         if (i < 0)
@@ -332,8 +342,7 @@ static int copy_tensor(struct namer *n, int t)
     struct ckpt_plain_vector vector;
     char name[CKPT_MAX_NAME_NBYTES + 1];
 
-    snprintf(name, sizeof name, "%s", ckpt_own_name(&from->tensors[t]));
-    clean_path(name);
+    param_name(name, n, t);
     tensor.name = name;
     FSDP_TRY(ckpt_layout_add_tensor(&n->layout, &tensor, FSDP_SLICE_MODEL, n->err));
     for (size_t i = from->first[t]; i < from->first[t + 1]; i++) {
