@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "format/hf/hf_names.h"
+#include "format/torch/torch_write.h"
 #include "sizes.h"
-#include "source/source.h"
+#include "source/format_ops.h"
 #include "util/limits.h"
 #include "util/text.h"
 
@@ -223,6 +224,8 @@ static bool dtype_said(enum fsdp_dtype *out, const char **key, const json_t *con
     return false;
 }
 
+/* A model of unknown type may keep some tensors in another type, so that they are not judged one by
+ * one. */
 static void check_dtypes(struct check *c, const json_t *config)
 {
     enum fsdp_dtype said = FSDP_F32;
@@ -248,7 +251,7 @@ static void check_dtypes(struct check *c, const json_t *config)
                   dtype_text(said), nfloat, dtype_text(dtype));
         return;
     }
-    for (int i = 0; nother && i < c->nweights; i++) {
+    for (int i = 0; nother && c->out->by_family && i < c->nweights; i++) {
         const int at = c->sorted[i].tensor;
         const enum fsdp_dtype dtype = tensor_at(c, at)->tensor.dtype;
         if (fsdp_dtype_is_float(dtype) && dtype != said)
@@ -292,22 +295,32 @@ static int config_load(json_t **out, struct check *c, struct fsdp_err *err)
     return rc;
 }
 
-/* Which file holds which tensor was compared when the checkpoint was opened. */
+static uint64_t tensor_nbytes(const struct check *c, int at)
+{
+    const struct fsdp_tensor *t = &tensor_at(c, at)->tensor;
+    return fsdp_tensor_nelem(t) * fsdp_dtype_nbytes(t->dtype);
+}
+
+/* Which file holds which tensor was compared when the checkpoint was opened. Old programs count a
+ * tensor of two names twice. */
 static int check_index(struct check *c, struct fsdp_err *err)
 {
-    uint64_t nbytes = 0;
+    const char *name =
+        c->ckpt->format->id == CKPT_TORCH ? CKPT_TORCH_INDEX_NAME : CKPT_HF_INDEX_NAME;
+    uint64_t nbytes = 0, nshared = 0;
     json_t *index = NULL;
-    char *path = ckpt_path_join(c->ckpt->folder, CKPT_HF_INDEX_NAME, err);
-    int rc = path ? json_load(&index, c, path, CKPT_HF_INDEX_NAME, err) : FSDP_ENOMEM;
+    char *path = ckpt_path_join(c->ckpt->folder, name, err);
+    int rc = path ? json_load(&index, c, path, name, err) : FSDP_ENOMEM;
     const json_t *said = json_object_get(json_object_get(index, "metadata"), "total_size");
-    for (int i = 0; i < c->ckpt->m.layout.ntensors; i++) {
-        const struct fsdp_tensor *t = &tensor_at(c, i)->tensor;
-        nbytes += fsdp_tensor_nelem(t) * fsdp_dtype_nbytes(t->dtype);
-    }
-    if (json_is_number(said) && !c->ckpt->npacked && json_number_value(said) != (double)nbytes)
-        add_fault(c, NULL, CKPT_HF_INDEX_NAME,
-                  "'" CKPT_HF_INDEX_NAME "' says a total_size of %.0f bytes; the tensors have %llu",
-                  json_number_value(said), (unsigned long long)nbytes);
+    for (int i = 0; i < c->ckpt->m.layout.ntensors; i++)
+        nbytes += tensor_nbytes(c, i);
+    for (int i = 0, at; i < c->ckpt->m.naliases; i++)
+        if ((at = ckpt_layout_find(&c->ckpt->m.layout, c->ckpt->m.aliases[i].target)) >= 0)
+            nshared += tensor_nbytes(c, at);
+    if (json_is_number(said) && !c->ckpt->npacked && json_number_value(said) != (double)nbytes &&
+        json_number_value(said) != (double)(nbytes + nshared))
+        add_fault(c, NULL, name, "'%s' says a total_size of %.0f bytes; the tensors have %llu",
+                  name, json_number_value(said), (unsigned long long)nbytes);
     json_decref(index);
     fsdp_free(path);
     return rc;

@@ -49,6 +49,10 @@ merge tied -o tied-out --exclude lm_head.weight && fine tied-out 'OK: 20 tensors
 
 changed unknown 's/"llama"/"mamba"/'
 fine unknown "names and shapes are not compared: the tensors of model_type 'mamba' are not known" 'an unknown family'
+merge tiny -o mixed --dtype bfloat16 --exclude model.norm.weight
+merge tiny -o mixed/model-norm.safetensors --include model.norm.weight
+sed -i 's/"llama"/"mamba"/' mixed/config.json
+fine mixed "the tensors of model_type 'mamba' are not known" 'an unknown family that keeps a tensor in another type'
 changed quantized 's/^\{/{"quantization_config": {"quant_method": "fp8"},/'
 fine quantized 'not compared: the model is quantized' 'a quantized model'
 changed bare '' && rm bare/config.json
@@ -77,12 +81,19 @@ check bias
 ok $? "biases that config.json asks for"
 changed dtype 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"\1": "float16"/'
 wrong dtype 'another dtype' "says torch_dtype 'float16'; all 21 tensors are float32"
+sed -i 's/"llama"/"mamba"/' dtype/config.json
+wrong dtype 'another dtype of an unknown family' "says torch_dtype 'float16'; all 21 tensors are float32"
 changed twice 's/^\{/{"vocab_size": 1,/'
 wrong twice 'a config.json that is no JSON' 'config.json is not valid JSON'
 changed broken 's/"vocab_size": [0-9]+,//'
 wrong broken 'no vocab_size' "config.json: it has no vocab_size, which a model of type 'llama' needs"
 cp -r half total && sed -i -E 's/("total_size": )[0-9]+/\1 7/' total/model.safetensors.index.json
 wrong total 'a wrong total_size' 'says a total_size of 7 bytes; the tensors have'
+merge tiny -o parts --torch --max-shard-size 100K
+wrong_total() { sed -i -E "s/(\"total_size\": )[0-9]+/\\1$2/" "$1/pytorch_model.bin.index.json"; }
+fine parts 'OK: 21 tensors' 'files of PyTorch with an index'
+cp -r parts parts-total && wrong_total parts-total 7
+wrong parts-total 'a wrong total_size of pytorch_model.bin.index.json' "'pytorch_model.bin.index.json' says a total_size of 7 bytes; the tensors have"
 cp -r half misplaced && sed -i 's/\("lm_head.weight": "model-0000\)./\17/' misplaced/model.safetensors.index.json
 check misplaced
 [ $? = 1 ] && holds err 'lm_head.weight' || holds err 'model-00007'

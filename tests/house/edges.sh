@@ -48,7 +48,7 @@ launcher/sbatch        fsdp/base.h
 ckpt.h                 fsdp/base.h
 ckpt/adapter           ckpt.h ckpt/file ckpt/source ckpt/util
 ckpt/average           ckpt.h ckpt/layout ckpt/source ckpt/util
-ckpt/check             ckpt/format/hf ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
+ckpt/check             ckpt/format/hf ckpt/format/torch ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/copy              ckpt/file ckpt/format/hf ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/diff              ckpt/layout ckpt/reshard ckpt/source ckpt/util
 ckpt/file              ckpt.h ckpt/layout ckpt/store ckpt/util
