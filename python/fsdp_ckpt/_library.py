@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libckpt.so by ctypes: structures and functions of ckpt/ckpt.h, ckpt/adapter.h and fsdp/base.h, nothing added.
+"""libckpt.so by ctypes: structures and functions of ckpt/{ckpt,adapter,average}.h and fsdp/base.h, nothing added.
 
 The library is the one next to this file, or the one that FSDP_CKPT_LIBRARY names.
 """
@@ -163,6 +163,9 @@ for _row in (
     ("ckpt_reshard", c_int, POINTER(ReshardResult), _CKPT, POINTER(ReshardArgs), _ERR),
     ("ckpt_verify_watched", c_int, _CKPT, POINTER(VerifyArgs), _ERR),
     ("ckpt_check", c_int, POINTER(CheckResult), _CKPT, MISMATCH, c_void_p, _ERR),
+    ("ckpt_average_open", c_int, POINTER(c_void_p), POINTER(c_char_p), c_int, c_char_p, _ERR),
+    ("ckpt_average_close", None, c_void_p),
+    ("ckpt_average_member", c_void_p, c_void_p, c_int),
     ("ckpt_adapters_open", c_int, POINTER(c_void_p), POINTER(c_char_p), c_int, _ERR),
     ("ckpt_adapters_close", None, c_void_p),
 ):

@@ -122,6 +122,22 @@ def verify(checkpoint: Source, progress: Optional[Progress] = None) -> None:
             raise DamagedError("; ".join([str(error), *faults]), error.status, None, faults) from None
 
 
+class _Average:
+    """Checkpoints that are opened for a call that writes their average."""
+
+    def __init__(self, paths: Any, npaths: int, config: Optional[c.PathLike]) -> None:
+        self.opened = ctypes.c_void_p()
+        with gate:
+            c.call(c.lib.ckpt_average_open, ctypes.byref(self.opened), paths, npaths,
+                   None if config is None else c.path_bytes(config))
+
+    def __enter__(self) -> int:
+        return int(c.lib.ckpt_average_member(self.opened, 0))
+
+    def __exit__(self, *exc: Any) -> None:
+        c.lib.ckpt_average_close(self.opened)
+
+
 class Mismatch(NamedTuple):
     """What does not fit config.json: one sentence; tensor and file are None where it is of no single one."""
 
@@ -158,6 +174,13 @@ def check(checkpoint: Source) -> Checked:
     return Checked(found, result.ntensors, c.text(result.family) or None, result.by_family, c.text(result.why) or None)
 
 
+def _listed(name: str, values: Sequence[c.PathLike]) -> List[bytes]:
+    """Of an argument that takes a list, of which a single text would be one of letters."""
+    if isinstance(values, (str, bytes)):
+        raise ArgumentError(f"{name}: a list is wanted, not a text", "FSDP_EINVAL", name)
+    return [c.path_bytes(value) for value in values]
+
+
 class _Texts:
     """Arrays of texts of a call's arguments, kept alive with it."""
 
@@ -169,10 +192,7 @@ class _Texts:
         return self.kept[-1]
 
     def listed(self, name: str, values: Sequence[c.PathLike]) -> Any:
-        """Of an argument that takes a list, of which a single text would be one of letters."""
-        if isinstance(values, (str, bytes)):
-            raise ArgumentError(f"{name}: a list is wanted, not a text", "FSDP_EINVAL", name)
-        return self.array([c.path_bytes(value) for value in values])
+        return self.array(_listed(name, values))
 
 
 class _Options(NamedTuple):
@@ -208,10 +228,10 @@ def _arguments(out: c.PathLike, options: _Options, texts: _Texts) -> c.ReshardAr
     return args
 
 
-def _write(source: Source, config: Optional[c.PathLike], args: c.ReshardArgs, progress: Optional[Progress]) -> Written:
+def _write(opened: Union[_Opened, _Average], args: c.ReshardArgs, progress: Optional[Progress]) -> Written:
     watched, result = _Watched(progress), c.ReshardResult()
     args.progress = watched.callback
-    with _Opened(source, config) as handle:
+    with opened as handle:
         watched.run(c.lib.ckpt_reshard, ctypes.byref(result), handle, ctypes.byref(args))
     return Written(os.fsdecode(args.out), result.ntensors, result.nfiles, result.nbytes_read, result.nbytes_written,
                    result.nbytes_resumed, result.nbytes_memory, result.seconds)
@@ -224,11 +244,11 @@ def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, 
           include: Sequence[str] = (), exclude: Sequence[str] = (), maps: Sequence[c.PathLike] = (),
           heads: Optional[Tuple[int, int]] = None, adapters: Sequence[c.PathLike] = (), optim: bool = False,
           ema: bool = False, quantize: Optional[str] = None, quantize_ignore: Sequence[str] = (), card: bool = True,
-          config: Optional[c.PathLike] = None, max_shard_size: Union[int, str] = "5GB",
-          mem: Union[int, str, None] = None, threads: int = 0, overwrite: bool = False, dry_run: bool = False,
-          progress: Optional[Progress] = None) -> Written:
+          config: Optional[c.PathLike] = None, average: Sequence[c.PathLike] = (),
+          max_shard_size: Union[int, str] = "5GB", mem: Union[int, str, None] = None, threads: int = 0,
+          overwrite: bool = False, dry_run: bool = False, progress: Optional[Progress] = None) -> Written:
     """Writes the full weights: what ckpt-merge does, whose manual page explains the options. The program alone has
-    --average and --watch.
+    --watch.
 
     out: a file if it ends in .safetensors, a GGUF file if in .gguf, a file of torch.save if in .pt, .pth or .bin, else
     a Hugging Face folder. It appears complete or not at all; a call that was stopped is resumed by the same call.
@@ -238,6 +258,8 @@ def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, 
     "w8a16", ...; quantize_ignore: globs of layers that are not.
     card: a Hugging Face folder gets a model card, README.md.
     config: as of `open`, where checkpoint is a path.
+    average: other checkpoints; the average of all is written. checkpoint is then a path, and gives names, types and
+    config.json. Each may be PATH=WEIGHT (1).
     include, exclude: globs of tensors' names. maps: files of rules, or names of built-in ones.
     adapters: folders of LoRA adapters that are added to the weights, each PATH or PATH=WEIGHT.
     optim: the optimizer's tensors too. ema: moving averages in place of weights.
@@ -259,13 +281,21 @@ def merge(checkpoint: Source, out: c.PathLike, *, format: Optional[str] = None, 
         args.quantize_ignore = texts.listed("quantize_ignore", quantize_ignore)
         args.nquantize_ignore = len(quantize_ignore)
     args.all, args.ema, args.card, args.max_shard_nbytes = optim, ema, card, c.nbytes(max_shard_size)
+    members = _listed("average", average)
     opened = ctypes.c_void_p()
     if adapters:
         paths = texts.listed("adapters", adapters)
         c.call(c.lib.ckpt_adapters_open, ctypes.byref(opened), paths, len(adapters))
     try:
         args.adapters = opened
-        return _write(checkpoint, config, args, progress)
+        if not average:
+            return _write(_Opened(checkpoint, config), args, progress)
+        if isinstance(checkpoint, Checkpoint):
+            raise ArgumentError("average: the first of its checkpoints is open; give its path", "FSDP_EINVAL",
+                                "average")
+        of = _Average(texts.array([c.path_bytes(checkpoint), *members]), len(members) + 1, config)
+        args.average = of.opened
+        return _write(of, args, progress)
     finally:
         c.lib.ckpt_adapters_close(opened)
 
@@ -290,4 +320,4 @@ def reshard(checkpoint: Source, out: c.PathLike, world: int, *, replicas: int = 
     if dtype is not None:
         args.dtype = c.name_bytes(_arrays.canonical(dtype))
     args.shard_size, args.replicate_size, args.all = world // replicas, replicas, optim
-    return _write(checkpoint, config, args, progress)
+    return _write(_Opened(checkpoint, config), args, progress)

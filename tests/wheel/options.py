@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""options.py TOP BIN: what merge, reshard and check write and say by their options is what the programs in BIN write and
-say. Needs neither NumPy nor PyTorch."""
+"""options.py TOP BIN: what merge, reshard and check write and say by their options is what the programs in BIN write
+and say. Needs neither NumPy nor PyTorch."""
 
 import json
 import os
@@ -74,6 +74,25 @@ with refused(fsdp_ckpt.ArgumentError, "a text in place of adapters", "adapters",
 with refused(fsdp_ckpt.ArgumentError, "another format", "torch", "pickle"):
     fsdp_ckpt.merge(model, "x", format="pickle")
 
+# ---- average --------------------------------------------------------------------------------------
+
+fsdp_ckpt.merge(model, "rounded", dtype="float16")
+fsdp_ckpt.merge(model + "=2", "mean", average=["rounded", "hf=3"])
+same("mean", "an average of three", "ckpt-merge", "--average", model + "=2", "rounded", "hf=3")
+fsdp_ckpt.merge(model, "far.safetensors", average=["rounded=0.5"])
+ok(contents("far.safetensors") != ours("one.safetensors", "ckpt-merge", model), "it is not the first one")
+with refused(fsdp_ckpt.NotFoundError, "an absent checkpoint of an average", "absent"):
+    fsdp_ckpt.merge(model, "x", average=["absent"])
+with refused(fsdp_ckpt.ArgumentError, "an average with an optimizer's tensors", "average"):
+    fsdp_ckpt.merge(model, "x", average=["rounded"], optim=True)
+with refused(fsdp_ckpt.ArgumentError, "a text in place of its list", "average", "list"):
+    fsdp_ckpt.merge(model, "x", average="rounded")
+with fsdp_ckpt.open(model) as first, refused(fsdp_ckpt.ArgumentError, "an average from one that is open", "average"):
+    first.merge("x", average=["rounded"])
+same_flat = [flat + "/local", flat + "/local=3"]
+fsdp_ckpt.merge(same_flat[0], "flats.safetensors", average=same_flat[1:], config=flat + "/model")
+same("flats.safetensors", "config of an average", "ckpt-merge", "--average", *same_flat, "--config", flat + "/model")
+
 # ---- config ---------------------------------------------------------------------------------------
 
 with refused(fsdp_ckpt.NotFoundError, "flat parameters without config.json", "config"):
@@ -93,7 +112,8 @@ with fsdp_ckpt.open(flat + "/local", flat + "/model") as local:
         local.merge("x.safetensors", config=flat + "/model")
 same("flat.safetensors", "merged", "ckpt-merge", flat + "/local", "--config", flat + "/model")
 fsdp_ckpt.merge(flat + "/local", "merged", config=flat + "/model/config.json")
-same("merged", "merged from its path; config.json goes along", "ckpt-merge", flat + "/local", "--config", flat + "/model")
+same("merged", "merged from its path; config.json goes along", "ckpt-merge", flat + "/local", "--config",
+     flat + "/model")
 fsdp_ckpt.reshard(flat + "/local", "three", 3, config=flat + "/model")
 ok(fsdp_ckpt.open("three").mesh == (1, 3), "and resharded")
 
