@@ -2,6 +2,7 @@
 /* The stores, by scheme. A new one is a row. */
 #include <string.h>
 
+#include "ckpt/ckpt.h"
 #include "store.h"
 
 #if HAVE_CURL
