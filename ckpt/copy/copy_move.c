@@ -94,8 +94,11 @@ static int finish_file(struct ckpt_copy *c, int file, struct fsdp_err *err)
         return from->has_crc ? FSDP_OK : compare_there(c, file, err);
     struct ckpt_job_sink *sink = f->sink;
     f->sink = NULL;
-    if (!from->has_crc || ckpt_job_sink_crc(sink) == from->crc32c)
-        return ckpt_job_sink_finish(&nbytes, &f->crc32c, sink, err);
+    if (!from->has_crc || ckpt_job_sink_crc(sink) == from->crc32c) {
+        const int rc = ckpt_job_sink_finish(&nbytes, &f->crc32c, &sink, err);
+        f->sink = sink;
+        return rc;
+    }
     uint32_t actual = ckpt_job_sink_crc(sink);
     ckpt_job_sink_abandon(sink); /* in an object store it never appears */
     return damaged(c, file, actual, err);

@@ -57,7 +57,7 @@ static int open_plain(struct ckpt_job_sink *sink, const struct ckpt_store_ops *o
 {
     int rc = ckpt_store_open_again(&sink->file, ops, path, args->replace, err);
     if (rc == FSDP_OK && args->keeps)
-        rc = ckpt_store_keep_upload(sink->file, args->found, err);
+        rc = ckpt_store_keep_upload(sink->file, args->keeps, args->found, err);
     if (rc || !args->header)
         return rc;
     return ckpt_job_sink_put(sink, args->header, args->header_nbytes, 0,
@@ -124,9 +124,10 @@ uint32_t ckpt_job_sink_crc(const struct ckpt_job_sink *sink)
     return (uint32_t)atomic_load(&sink->crc32c);
 }
 
-int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink *sink,
+int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink **given,
                          struct fsdp_err *err)
 {
+    struct ckpt_job_sink *sink = *given;
     struct ckpt_encoder_result result = {.stored_nbytes = sink->nbytes,
                                          .stored_crc32c = (uint32_t)atomic_load(&sink->crc32c)};
     int rc = FSDP_OK, rc_close = FSDP_OK;
@@ -146,8 +147,17 @@ int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sin
     }
     *nbytes = result.stored_nbytes;
     *crc32c = result.stored_crc32c;
+    if (rc) /* the caller gives up, and says what becomes of what was sent */
+        return rc;
     ckpt_job_sink_abandon(sink);
-    return rc ? rc : rc_close;
+    *given = NULL;
+    return rc_close;
+}
+
+void ckpt_job_sink_drop(struct ckpt_job_sink *sink)
+{
+    if (sink && sink->file)
+        ckpt_store_drop_upload(sink->file);
 }
 
 void ckpt_job_sink_abandon(struct ckpt_job_sink *sink)

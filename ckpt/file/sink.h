@@ -15,8 +15,10 @@ struct ckpt_job_sink_args {
     int window;      /* of compression: chunks in memory */
     bool replace;    /* a whole file of that name, where a store has such */
     bool stored;     /* the bytes are those of a file as it is stored: nothing is compressed */
-    bool keeps;      /* in an object store: what was sent stays for another run of the job */
-    bool found;      /* which has been before, and may have left something */
+    /* In an object store: what was sent stays for another run of the job that has this uuid; NULL:
+     * it does not. */
+    const char *keeps;
+    bool found; /* such a run has been before, and may have left something */
     /* A compressed file is resumed only if it is complete: its size and checksum on disk as an
      * earlier run noted them; 0: it did not. */
     uint64_t done_nbytes;
@@ -37,10 +39,13 @@ int ckpt_job_sink_recall(bool *same, struct ckpt_job_sink *sink, void *data, siz
 void ckpt_job_sink_stop(struct ckpt_job_sink *sink);
 /* Of what was put so far, which must be all of a file that is not compressed. */
 uint32_t ckpt_job_sink_crc(const struct ckpt_job_sink *sink);
-/* After the last range: makes the file durable and gives its size and checksum on disk. The sink is
- * gone whatever it returns. */
-int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink *sink,
+/* After the last range: makes the file durable and gives its size and checksum on disk. *sink is
+ * NULL then; after a failure it may be left, to be abandoned. */
+int ckpt_job_sink_finish(uint64_t *nbytes, uint32_t *crc32c, struct ckpt_job_sink **sink,
                          struct fsdp_err *err);
+/* What was kept is not wanted any more, as far as this process has begun it: before the sink is
+ * abandoned. NULL is allowed. */
+void ckpt_job_sink_drop(struct ckpt_job_sink *sink);
 /* Gives up; NULL is allowed. */
 void ckpt_job_sink_abandon(struct ckpt_job_sink *sink);
 

@@ -86,9 +86,10 @@ static const struct {
     unsigned places;
     const char *pattern;
 } table[] = {
-    /* A tool's temporary folder; job, done-N: in an object store. */
+    /* A tool's temporary folder; job, shared, done-N: in an object store. */
     {CKPT_PLACE_TEMP, "journal"},
     {CKPT_PLACE_TEMP, "job"},
+    {CKPT_PLACE_TEMP, "shared"},
     {CKPT_PLACE_TEMP, "done-#"},
     {CKPT_PLACE_TEMP, "out/"},
     {CKPT_PLACE_TEMP, "old/"},

@@ -81,10 +81,21 @@ static int publish_manifest(struct ckpt_commit *c, bool overwrite, struct fsdp_e
     return FSDP_OK;
 }
 
+static int is_file_there(bool *is, const struct ckpt_commit *c, struct fsdp_err *err)
+{
+    struct ckpt_store_stat st = {.id = ""};
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = ckpt_store_stat(&st, c->store, c->final, &why);
+    *is = rc ? rc != FSDP_ENOTFOUND : !strcmp(st.id, c->attempt);
+    return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
+}
+
 static int is_there(bool *is, const struct ckpt_commit *c, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     char *there = NULL;
+    if (!c->has_manifest && !c->folder)
+        return is_file_there(is, c, err);
     int rc = c->has_manifest ? ckpt_attempt_of(&there, c->store, c->final, &why) : FSDP_ENOTFOUND;
     *is = rc ? rc != FSDP_ENOTFOUND : there && !strcmp(there, c->attempt);
     fsdp_free(there);

@@ -190,11 +190,15 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Is it worth it that the same call resumes where this one was? */
-static bool keeps(const struct ckpt_job *job, int rc)
+/* One object has one upload, which the same command, elsewhere, may be writing: a failure here is
+ * none of it. */
+bool ckpt_job_keeps(const struct ckpt_job *job, int rc)
 {
-    return (job->journal.file || job->notes.folder) &&
-           (job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC);
+    const bool lasts = job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC;
+    if (!job->journal.file && !job->notes.folder)
+        return false;
+    return lasts || (job->notes.folder && !job->folder && rc != FSDP_EEXIST &&
+                     (job->notes.found || ckpt_job_notes_are_shared(job)));
 }
 
 /* The output goes while the journal's lock keeps other runs of the job away. One that comes before
@@ -259,18 +263,34 @@ static void drop_output(struct ckpt_job *job)
 static void drop_in_place(struct ckpt_job *job)
 {
     bool there = false;
-    uint64_t nuploads;
-    if (ckpt_commit_is_there(&there, &job->commit, NULL) || there)
+    if (ckpt_commit_is_there(&there, &job->commit, NULL) || (there && job->folder))
         return;
-    if (job->folder)
+    if (job->folder) /* one object is finished, or somebody else's, as other uploads of it are */
         drop_output(job);
-    else /* an object of that name is somebody else's */
-        ckpt_store_sweep(&nuploads, job->store, job->commit.out, INT64_MAX, false, NULL);
     ckpt_store_drop_tree(job->store, job->notes.folder);
+}
+
+/* Of an output that is published. */
+static int remove_left(struct ckpt_job *job)
+{
+    struct ckpt_temp temp = ckpt_job_temp(job);
+    ckpt_temp_remove_left(&temp, job->notes.folder ? job->notes.folder : job->commit.temp);
+    job->made_temp = false;
+    return FSDP_OK;
+}
+
+/* Has the same command, elsewhere, finished the object since this one looked whether it is there?
+ */
+static bool came_second(const struct ckpt_job *job, int rc)
+{
+    bool there = false;
+    return rc == FSDP_EEXIST && job->notes.folder && !job->folder &&
+           ckpt_commit_is_there(&there, &job->commit, NULL) == FSDP_OK && there;
 }
 
 static int run_job(struct ckpt_job *job, struct fsdp_err *err)
 {
+    struct fsdp_err why = FSDP_ERR_INIT;
     bool done;
     FSDP_TRY(check_args(job, err));
     FSDP_TRY(ckpt_job_name(job, err));
@@ -279,15 +299,15 @@ static int run_job(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_arrange(job, err));
     FSDP_TRY(ckpt_job_name_temp(job, err));
     FSDP_TRY(ckpt_job_refuse(&done, job, err));
-    if (done) {
-        struct ckpt_temp temp = ckpt_job_temp(job);
-        ckpt_temp_remove_left(&temp, job->notes.folder ? job->notes.folder : job->commit.temp);
-        return FSDP_OK;
-    }
+    if (done)
+        return remove_left(job);
     FSDP_TRY(ckpt_job_begin(job, err));
     if (job->args->dry_run)
         return FSDP_OK;
-    FSDP_TRY(ckpt_job_move(job, err));
+    int rc = ckpt_job_move(job, &why);
+    if (came_second(job, rc))
+        return remove_left(job);
+    FSDP_TRY(fsdp_err_pass(err, rc, &why));
     FSDP_TRY(ckpt_unchanged(job->ckpt, err));
     return ckpt_job_publish(job, err);
 }
@@ -330,7 +350,7 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
         fsdp_err_pass(err, rc, &changed); /* the reason for what was found */
     if (rc == FSDP_OK && out)
         fill_result(out, &job, begun);
-    bool kept = keeps(&job, rc);
+    bool kept = ckpt_job_keeps(&job, rc);
     if (rc && job.made_temp) {
         if (kept)
             fsdp_log(FSDP_LOG_INFO,

@@ -303,12 +303,20 @@ void ckpt_job_shares_free(struct ckpt_job_shares *shares);
 int ckpt_job_notes_find(struct ckpt_job *job, struct fsdp_err *err);
 /* FSDP_EEXIST if another process began at the same time. */
 int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err);
+/* Of one object, before its upload is searched: this run continues what another may be writing. */
+int ckpt_job_notes_share(const struct ckpt_job *job, struct fsdp_err *err);
+/* Has a run done so? True also where that cannot be told. */
+bool ckpt_job_notes_are_shared(const struct ckpt_job *job);
 /* The file is done: it is in the store. Thread safe. */
 int ckpt_job_note_add(const struct ckpt_job *job, int file, const struct ckpt_job_shares *shares,
                       struct fsdp_err *err);
 /* *there: an earlier run has done the file, and it is still what that run sent. */
 int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_job *job, int file,
                          struct fsdp_err *err);
+
+/* job.c: does what was written stay when the job fails with this status, so that the same call
+ * resumes? */
+bool ckpt_job_keeps(const struct ckpt_job *job, int rc);
 
 /* move.c */
 int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);

@@ -7,6 +7,7 @@
  * Another run believes it while the store still has that tag, and then neither reads nor sends
  * anything of the file.
  *
+ *   shared   in the case of one object: another run found `job`, and continues the upload
  *   done-N   struct head | struct ckpt_job_share shares[nshares] | u32 CRC-32C of all before
  *
  * in the machine's byte order: another kind of machine finds no sound notes and writes the file
@@ -67,6 +68,25 @@ int ckpt_job_notes_begin(const struct ckpt_job *job, struct fsdp_err *err)
         fsdp_err_pass(err, rc, &why);
     fsdp_free(path);
     return rc;
+}
+
+int ckpt_job_notes_share(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    static const char text[] = "another run continues\n";
+    char *path = ckpt_path_join(job->notes.folder, "shared", err);
+    int rc = path ? ckpt_store_replace(job->store, path, text, sizeof text - 1, err) : FSDP_ENOMEM;
+    fsdp_free(path);
+    return rc;
+}
+
+bool ckpt_job_notes_are_shared(const struct ckpt_job *job)
+{
+    struct ckpt_store_stat st;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char *path = ckpt_path_join(job->notes.folder, "shared", NULL);
+    const int rc = path ? ckpt_store_stat(&st, job->store, path, &why) : FSDP_ENOMEM;
+    fsdp_free(path);
+    return rc != FSDP_ENOTFOUND;
 }
 
 /* ---- files that are done --------------------------------------------------------------------- */

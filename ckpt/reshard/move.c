@@ -111,16 +111,16 @@ static int open_file(struct mover *m, struct fsdp_err *err)
         rc = keep_pieces(state, m->pieces, m->npieces, err);
     if (rc == FSDP_OK) {
         ckpt_journal_find(&done, &job->journal, (uint32_t)m->file, CKPT_JOURNAL_WHOLE);
-        struct ckpt_job_sink_args args = {.header = header,
-                                          .header_nbytes = file->header_nbytes,
-                                          .nbytes = file->nbytes,
-                                          .window = job->budget.window,
-                                          .replace = job->args->overwrite ||
-                                                     (job->folder && job->notes.found),
-                                          .keeps = !job->folder && job->notes.folder,
-                                          .found = job->notes.found,
-                                          .done_nbytes = done.nbytes,
-                                          .done_crc32c = done.crc32c};
+        struct ckpt_job_sink_args args = {
+            .header = header,
+            .header_nbytes = file->header_nbytes,
+            .nbytes = file->nbytes,
+            .window = job->budget.window,
+            .replace = job->args->overwrite || (job->folder && job->notes.found),
+            .keeps = !job->folder && job->notes.folder ? job->notes.attempt : NULL,
+            .found = job->notes.found,
+            .done_nbytes = done.nbytes,
+            .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
     }
     state->npending = 1;
@@ -477,10 +477,11 @@ static void finish_file(struct mover *m, int index)
     struct fsdp_err err = FSDP_ERR_INIT;
     file->sink = NULL;
     pthread_mutex_unlock(&m->lock);
-    int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, sink, &err);
+    int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, &sink, &err);
     if (rc == FSDP_OK && m->job->notes.folder)
         rc = ckpt_job_note_add(m->job, index, &m->states[index].shares, &err);
     pthread_mutex_lock(&m->lock);
+    file->sink = sink; /* what is left of it after a failure */
     struct ckpt_journal_record record = {.file = (uint32_t)index,
                                          .pos = CKPT_JOURNAL_WHOLE,
                                          .nbytes = file->stored_nbytes,
@@ -579,7 +580,10 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
             rc = ckpt_average_finish(job->args->average, err);
         pthread_mutex_destroy(&m.lock);
     }
+    const bool kept = rc == FSDP_OK || ckpt_job_keeps(job, rc);
     for (int i = 0; i < job->nfiles; i++) {
+        if (!kept)
+            ckpt_job_sink_drop(job->files[i].sink);
         ckpt_job_sink_abandon(job->files[i].sink);
         job->files[i].sink = NULL;
         if (m.states)

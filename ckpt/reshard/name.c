@@ -311,6 +311,8 @@ static int begin_notes(struct ckpt_job *job, struct fsdp_err *err)
 {
     if (!job->notes.found)
         FSDP_TRY(ckpt_job_notes_begin(job, err));
+    else if (!job->folder)
+        FSDP_TRY(ckpt_job_notes_share(job, err));
     job->made_temp = true;
     return FSDP_OK;
 }

@@ -173,12 +173,19 @@ void ckpt_store_abandon(struct ckpt_store_file *file)
     fsdp_free(file);
 }
 
-int ckpt_store_keep_upload(struct ckpt_store_file *file, bool search, struct fsdp_err *err)
+int ckpt_store_keep_upload(struct ckpt_store_file *file, const char *id, bool search,
+                           struct fsdp_err *err)
 {
     STRIKE("keep", file->path);
     if (file->ops->keep_upload)
-        file->ops->keep_upload(file->file, file->path, search);
+        file->ops->keep_upload(file->file, file->path, id, search);
     return FSDP_OK;
+}
+
+void ckpt_store_drop_upload(struct ckpt_store_file *file)
+{
+    if (file->ops->drop_upload)
+        file->ops->drop_upload(file->file, file->path);
 }
 
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,

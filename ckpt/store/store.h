@@ -29,7 +29,9 @@ int ckpt_store_close(struct ckpt_store_file *file, struct fsdp_err *err);
 void ckpt_store_abandon(struct ckpt_store_file *file);
 
 /* See struct ckpt_store_ops; a store without it does nothing. */
-int ckpt_store_keep_upload(struct ckpt_store_file *file, bool search, struct fsdp_err *err);
+int ckpt_store_keep_upload(struct ckpt_store_file *file, const char *id, bool search,
+                           struct fsdp_err *err);
+void ckpt_store_drop_upload(struct ckpt_store_file *file);
 int ckpt_store_stat(struct ckpt_store_stat *out, const struct ckpt_store_ops *ops, const char *path,
                     struct fsdp_err *err);
 /* Of a file opened for reading, whatever lies at its path now. */

@@ -131,8 +131,7 @@ int ckpt_s3_multipart_begin(char **upload_id, struct ckpt_s3_bucket *bucket, con
     call.may_fail_inside = true;
     struct ckpt_s3_xml *answer = NULL;
     int rc = ckpt_s3_call_xml(&answer, &call, err);
-    if (rc == FSDP_OK &&
-        !ckpt_s3_xml_text(text, sizeof text, answer, CKPT_S3_XML_ROOT, "UploadId"))
+    if (rc == FSDP_OK && !ckpt_s3_xml_text(text, sizeof text, answer, CKPT_S3_XML_ROOT, "UploadId"))
         rc = fsdp_err_set(err, FSDP_EIO, "'s3://%s/%s': %s begins an upload without a name for it",
                           bucket->name, key, bucket->base);
     ckpt_s3_xml_free(answer);
@@ -141,8 +140,12 @@ int ckpt_s3_multipart_begin(char **upload_id, struct ckpt_s3_bucket *bucket, con
     return rc;
 }
 
-/* Some stores do not know an upload any more when they are asked again for what they have done. */
-static bool is_complete(struct ckpt_s3_bucket *bucket, const char *key, const char *id)
+bool ckpt_s3_is_gone(const struct ckpt_s3_call *call)
+{
+    return call->status == 404 && strcmp(call->code, "NoSuchBucket") != 0;
+}
+
+bool ckpt_s3_multipart_is_complete(struct ckpt_s3_bucket *bucket, const char *key, const char *id)
 {
     struct ckpt_s3_call call;
     ckpt_s3_call_init(&call, bucket, "look at", "HEAD", key);
@@ -186,9 +189,14 @@ int ckpt_s3_multipart_complete(struct ckpt_s3_bucket *bucket, const char *key,
     int rc = ckpt_s3_call_one(&call, &why);
     ckpt_text_free(&call.text);
     ckpt_text_free(&list);
-    if (rc == FSDP_OK || (call.job.ntries > 1 && is_complete(bucket, key, id)))
+    if (rc == FSDP_OK)
         return FSDP_OK;
-    return fsdp_err_pass(err, rc, &why);
+    /* Some stores do not know an upload any more when they are asked again for what they have done.
+     * Another process may have finished the same upload, or sent other parts for it. */
+    const bool gone = ckpt_s3_is_gone(&call) || !strcmp(call.code, "InvalidPart");
+    if ((gone || call.job.ntries > 1) && ckpt_s3_multipart_is_complete(bucket, key, id))
+        return FSDP_OK;
+    return fsdp_err_pass(err, gone ? FSDP_ENOTFOUND : rc, &why);
 }
 
 void ckpt_s3_multipart_abort(struct ckpt_s3_bucket *bucket, const char *key, const char *upload_id)

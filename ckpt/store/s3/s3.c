@@ -72,6 +72,8 @@ static int s3_stat(struct ckpt_store_stat *out, const char *path, struct fsdp_er
         if (rc == FSDP_OK)
             *out = (struct ckpt_store_stat){
                 .nbytes = call.length, .mtime = call.mtime, .tag = tag_of(call.etag)};
+        if (rc == FSDP_OK && strlen(call.id) < sizeof out->id)
+            strcpy(out->id, call.id);
         if (rc != FSDP_ENOTFOUND)
             return fsdp_err_pass(err, rc, &why);
     }
@@ -161,11 +163,18 @@ static int s3_open(void **out, const char *path, enum ckpt_store_mode mode, stru
     return rc;
 }
 
-static void s3_keep_upload(void *opened, const char *path, bool search)
+static void s3_keep_upload(void *opened, const char *path, const char *id, bool search)
 {
     struct s3_file *file = opened;
     (void)path;
-    ckpt_s3_upload_keep(file->upload, search);
+    ckpt_s3_upload_keep(file->upload, id, search);
+}
+
+static void s3_drop_upload(void *opened, const char *path)
+{
+    struct s3_file *file = opened;
+    (void)path;
+    ckpt_s3_upload_drop(file->upload);
 }
 
 struct range {
@@ -388,6 +397,7 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .close = s3_close,
     .abandon = s3_abandon,
     .keep_upload = s3_keep_upload,
+    .drop_upload = s3_drop_upload,
     .stat = s3_stat,
     .stat_open = s3_stat_open,
     .list = s3_list,

@@ -34,6 +34,9 @@ struct ckpt_s3_upload {
     char *upload_id; /* the store's; NULL: nothing was sent */
     bool starting;
     bool stays; /* what was sent is kept for another run when this one gives up */
+    bool other; /* another run began it, and may be writing it now */
+    bool gone;  /* the store does not know it any more */
+    bool there; /* then: the object is, which another run has finished */
     struct ckpt_s3_unfinished found; /* an earlier run's; its upload_id is NULL where it is taken */
     enum { TAGS_UNTRIED, TAGS_PROBED, TAGS_MD5, TAGS_OTHER } tags;
     uint32_t nfound; /* parts that were proved */
@@ -325,7 +328,9 @@ static void part_done(struct ckpt_s3_call *call)
     struct part *part = call->ctx;
     struct ckpt_s3_upload *u = part->upload;
     pthread_mutex_lock(&u->lock);
-    if (call->job.rc) {
+    if (call->job.rc && u->stays && ckpt_s3_is_gone(call)) {
+        u->gone = true; /* others ask what became of it: this thread may not wait */
+    } else if (call->job.rc) {
         fail_upload(u, call->job.rc, &call->job.err);
     } else {
         struct ckpt_s3_sent *sent = &u->sent[part->number];
@@ -342,12 +347,38 @@ static void part_done(struct ckpt_s3_call *call)
     pthread_mutex_unlock(&u->lock);
 }
 
+/* The lock is held, and let go meanwhile. An upload that vanished was finished by another run of
+ * the job, or has to be begun anew by whoever has its bytes. */
+static int ask_where(struct ckpt_s3_upload *u, struct fsdp_err *err)
+{
+    if (!u->gone || u->there)
+        return FSDP_OK;
+    pthread_mutex_unlock(&u->lock);
+    const bool there = ckpt_s3_multipart_is_complete(u->bucket, u->key, u->id);
+    pthread_mutex_lock(&u->lock);
+    u->there |= there;
+    if (u->there)
+        return FSDP_OK;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = fsdp_err_set(&why, FSDP_ENOTFOUND,
+                          "'s3://%s/%s': another process ended its upload, and no object of this "
+                          "job is there",
+                          u->bucket->name, u->key);
+    fail_upload(u, rc, &why);
+    return fsdp_err_pass(err, rc, &why);
+}
+
 /* The lock is held, and let go meanwhile. The part is gone in any case. */
 static int part_send(struct part *part, struct fsdp_err *err)
 {
     struct ckpt_s3_upload *u = part->upload;
     part_unlink(part);
-    int rc = start_upload(u, err);
+    int rc = ask_where(u, err);
+    if (rc || u->there) {
+        part_free(part, 0);
+        return rc;
+    }
+    rc = start_upload(u, err);
     if (rc == FSDP_OK)
         rc = sent_reserve(u, part->number, err);
     if (rc) {
@@ -408,10 +439,11 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
     return FSDP_OK;
 }
 
-void ckpt_s3_upload_keep(struct ckpt_s3_upload *u, bool search)
+void ckpt_s3_upload_keep(struct ckpt_s3_upload *u, const char *id, bool search)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     u->stays = true;
+    snprintf(u->id, sizeof u->id, "%s", id);
     if (!search)
         return;
     if (ckpt_s3_unfinished_find(&u->found, u->bucket, u->key, &why)) {
@@ -420,6 +452,12 @@ void ckpt_s3_upload_keep(struct ckpt_s3_upload *u, bool search)
     }
     u->upload_id = u->found.upload_id;
     u->found.upload_id = NULL;
+    u->other = u->upload_id != NULL;
+}
+
+void ckpt_s3_upload_drop(struct ckpt_s3_upload *u)
+{
+    u->stays = false;
 }
 
 /* The lock is held, and let go meanwhile. */
@@ -490,7 +528,9 @@ static int flush(struct ckpt_s3_upload *u, struct fsdp_err *err)
         rc = part_send(u->open, err);
     while (u->nflying)
         pthread_cond_wait(&u->cond, &u->lock);
-    return rc || !u->rc ? rc : fsdp_err_pass(err, u->rc, &u->err);
+    if (rc == FSDP_OK && u->rc)
+        rc = fsdp_err_pass(err, u->rc, &u->err);
+    return rc ? rc : ask_where(u, err);
 }
 
 int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
@@ -501,7 +541,7 @@ int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
     if (u->upload_id || (u->open && u->open->filled != u->end)) {
         rc = flush(u, &why);
         pthread_mutex_unlock(&u->lock);
-        if (rc == FSDP_OK)
+        if (rc == FSDP_OK && !u->there)
             rc = complete(u, &why);
     } else {
         struct part *part = u->open;
@@ -514,7 +554,10 @@ int ckpt_s3_upload_finish(struct ckpt_s3_upload *u, struct fsdp_err *err)
         }
     }
     u->finished = rc == FSDP_OK;
-    if (u->finished && u->nfound)
+    if (u->finished && u->there)
+        fsdp_log(FSDP_LOG_INFO, "'s3://%s/%s' was finished by another process of the same command",
+                 u->bucket->name, u->key);
+    else if (u->finished && u->nfound)
         fsdp_log(FSDP_LOG_INFO, "'s3://%s/%s': %u of %u parts were there from an earlier run",
                  u->bucket->name, u->key, u->nfound, u->nsent);
     return fsdp_err_pass(err, rc, &why);
@@ -539,7 +582,7 @@ void ckpt_s3_upload_destroy(struct ckpt_s3_upload *u)
         part_unlink(part);
         part_free(part, 0);
     }
-    if (u->upload_id && !u->finished && !u->stays)
+    if (u->upload_id && !u->finished && !u->stays && !u->other)
         ckpt_s3_multipart_abort(u->bucket, u->key, u->upload_id);
     uploads_add(-1);
     pthread_mutex_destroy(&u->lock);

@@ -18,10 +18,15 @@ struct ckpt_s3_upload;
 /* Local: nothing is sent yet. key is copied. */
 int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bucket,
                           const char *key, bool replace, struct fsdp_err *err);
-/* Before the first byte: what is sent stays when the upload is destroyed unfinished. search: it may
- * continue the newest one of the key, an earlier run's; parts of it that are proved to have the
- * bytes that are put are not sent again. */
-void ckpt_s3_upload_keep(struct ckpt_s3_upload *upload, bool search);
+/* Before the first byte: what is sent stays when the upload is destroyed unfinished. id: of the
+ * job, a uuid; it goes into the object's metadata. search: it may continue the newest one of the
+ * key, of another run; parts of it that are proved to have the bytes that are put are not sent
+ * again. That run may be alive: where the upload ends meanwhile, and the object with this id is
+ * there, this one is finished, too. Else puts and the finish return FSDP_ENOTFOUND. */
+void ckpt_s3_upload_keep(struct ckpt_s3_upload *upload, const char *id, bool search);
+/* It is not wanted any more: when it is destroyed unfinished, it ends, unless another run began it.
+ */
+void ckpt_s3_upload_drop(struct ckpt_s3_upload *upload);
 /* May wait for memory: what is under way has a budget over all uploads of a process. */
 int ckpt_s3_upload_put(struct ckpt_s3_upload *upload, const void *data, size_t nbytes,
                        uint64_t offset, struct fsdp_err *err);

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 7
+#define CKPT_STORE_ABI 8
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -41,6 +41,7 @@ struct ckpt_store_stat {
     uint64_t nbytes;
     int64_t mtime; /* seconds since the epoch */
     uint64_t tag;  /* of an object store's file: another one for other bytes; 0: not known */
+    char id[37];   /* of an object store's file: what keep_upload was given; "": not known */
     /* Of a file system's file; 0 elsewhere. */
     uint64_t device, inode;
     int64_t mtime_ns, ctime_ns; /* since the epoch */
@@ -62,8 +63,8 @@ enum ckpt_store_kind {
 struct ckpt_store_item {
     const char *path; /* below the path that was walked; "" for the object at that path itself */
     enum ckpt_store_kind kind;
-    uint64_t nbytes;        /* of a file */
-    int64_t mtime, ctime;   /* seconds since the epoch; ctime: 0 in an object store */
+    uint64_t nbytes;      /* of a file */
+    int64_t mtime, ctime; /* seconds since the epoch; ctime: 0 in an object store */
     uint64_t device,
         inode; /* which object it is; 0 in an object store, which has no such numbers */
 };
@@ -83,7 +84,7 @@ typedef int ckpt_store_moved_f(void *ctx, uint64_t nbytes);
 
 struct ckpt_store_ops {
     uint32_t abi;
-    const char *name; /* "posix" */
+    const char *name;  /* "posix" */
     bool object_store; /* for ckpt/store alone: others ask what a store can do (store.h) */
 
     int (*open)(void **file, const char *path, enum ckpt_store_mode mode, struct fsdp_err *err);
@@ -105,9 +106,15 @@ struct ckpt_store_ops {
     void (*abandon)(void *file, const char *path);
 
     /* Before the first write: what is sent of the file stays when it is abandoned, or its process
-     * killed. search: an earlier run may have left such, of which all counts as written whose bytes
-     * are proved to be those that are written now. (optional, object stores) */
-    void (*keep_upload)(void *file, const char *path, bool search);
+     * killed. id: a uuid that all runs of the job have; who looks at the file finds it. search: an
+     * earlier run may have left such, or another have it under way, of which all counts as written
+     * whose bytes are proved to be those that are written now. Where another run of the id is the
+     * first to finish, this one is done, too; FSDP_ENOTFOUND of a write or sync: what was sent is
+     * gone. (optional, object stores) */
+    void (*keep_upload)(void *file, const char *path, const char *id, bool search);
+    /* Takes that back before it is abandoned, as to what this process began: what it found may be
+     * another's. (with keep_upload) */
+    void (*drop_upload)(void *file, const char *path);
 
     int (*stat)(struct ckpt_store_stat *out, const char *path, struct fsdp_err *err);
     /* The same of a file opened for reading, whatever lies at its path now. */
