@@ -148,52 +148,45 @@ static const struct ckpt_check_row neox_inside[] = {
 #define EXPERTS LLAMA, .expert_key = "intermediate_size"
 #define ATTENTION_BIAS .qkv_bias = CKPT_BIAS_IF_SET, .o_bias = CKPT_BIAS_IF_SET
 #define MLP_BIAS .mlp_bias = CKPT_BIAS_IF_SET
-#define GEMMA ATTENTION_BIAS, .head_dim = 256, .tied = true
 #define GEMMA3_LISTS                                                                               \
     {                                                                                              \
         gemma2_norms, post_norms, head_norms, attention, mlp                                       \
     }
 
 static const struct ckpt_check_family families[] = {
-    {"gemma", DENSE, GEMMA, .nkv_heads = 16, .inside = {pre_norms, attention, mlp}},
-    {"gemma2", DENSE, GEMMA, .nkv_heads = 4, .inside = {gemma2_norms, post_norms, attention, mlp}},
+    {"gemma", DENSE, ATTENTION_BIAS, .inside = {pre_norms, attention, mlp}},
+    {"gemma2", DENSE, ATTENTION_BIAS, .inside = {gemma2_norms, post_norms, attention, mlp}},
     {"gemma3", .section = "text_config", .prefix = "language_model.",
-     .layers = "language_model.model.layers", .outside = gemma3_outside, GEMMA, .nkv_heads = 4,
-     .mlp_key = "intermediate_size", .inside = GEMMA3_LISTS},
-    {"gemma3_text", DENSE, GEMMA, .nkv_heads = 4, .inside = GEMMA3_LISTS},
-    {"gpt2", .layers = "transformer.h", .outside = gpt2_outside, .gpt2_keys = true, .tied = true,
+     .layers = "language_model.model.layers", .outside = gemma3_outside, ATTENTION_BIAS,
+     .mlp_key = "intermediate_size", .vocab = 262208, .dim = 2304, .nlayers = 26, .nheads = 8,
+     .ffn = 9216, .inside = GEMMA3_LISTS},
+    {"gemma3_text", DENSE, ATTENTION_BIAS, .inside = GEMMA3_LISTS},
+    {"gpt2", .layers = "transformer.h", .outside = gpt2_outside, .gpt2_keys = true,
      .mlp_key = "n_inner", .inside = {gpt2_inside}},
     {"gpt_neox", .layers = "gpt_neox.layers", .outside = neox_outside,
      .other_head = "lm_head.weight", .mlp_key = "intermediate_size",
      .qkv_bias = CKPT_BIAS_UNLESS_UNSET, .o_bias = CKPT_BIAS_UNLESS_UNSET, .inside = {neox_inside}},
     {"gpt_oss", EXPERTS, .qkv_bias = CKPT_BIAS_UNLESS_UNSET, .o_bias = CKPT_BIAS_UNLESS_UNSET,
-     .nkv_heads = 8, .head_dim = 64, .nexperts = 128,
      .inside = {pre_norms, attention, gpt_oss_experts}},
     {"granite", DENSE, ATTENTION_BIAS, MLP_BIAS, .inside = {pre_norms, attention, mlp}},
-    {"granitemoe", EXPERTS, ATTENTION_BIAS, .nexperts = 8,
-     .inside = {pre_norms, attention, granite_experts}},
+    {"granitemoe", EXPERTS, ATTENTION_BIAS, .inside = {pre_norms, attention, granite_experts}},
     {"granitemoeshared", EXPERTS, ATTENTION_BIAS, .mlp_key = "shared_intermediate_size",
-     .ffn = 1024, .nexperts = 8, .inside = {pre_norms, attention, granite_experts}},
+     .inside = {pre_norms, attention, granite_experts}},
     {"llama", DENSE, ATTENTION_BIAS, MLP_BIAS, .inside = {pre_norms, attention, mlp}},
-    {"ministral", DENSE, .nkv_heads = 8, .inside = {pre_norms, attention, mlp}},
-    {"ministral3", DENSE, .nkv_heads = 8, .head_dim = 128, .inside = {pre_norms, attention, mlp}},
-    {"mistral", DENSE, .nkv_heads = 8, .inside = {pre_norms, attention, mlp}},
-    {"mixtral", EXPERTS, .nkv_heads = 8, .nexperts = 8,
-     .inside = {pre_norms, attention, mixtral_experts}},
+    {"ministral", DENSE, .inside = {pre_norms, attention, mlp}},
+    {"ministral3", DENSE, .inside = {pre_norms, attention, mlp}},
+    {"mistral", DENSE, .inside = {pre_norms, attention, mlp}},
+    {"mixtral", EXPERTS, .inside = {pre_norms, attention, mixtral_experts}},
     {"olmo2", DENSE, ATTENTION_BIAS, .inside = {post_norms, whole_norms, attention, mlp}},
     {"olmo3", DENSE, ATTENTION_BIAS, .inside = {post_norms, whole_norms, attention, mlp}},
-    {"olmoe", EXPERTS, ATTENTION_BIAS, .nexperts = 64,
-     .inside = {pre_norms, whole_norms, attention, qwen_experts}},
+    {"olmoe", EXPERTS, ATTENTION_BIAS, .inside = {pre_norms, whole_norms, attention, qwen_experts}},
     {"phi3", DENSE, .inside = {pre_norms, phi3}},
-    {"qwen2", DENSE, .nkv_heads = 32, .qkv_bias = CKPT_BIAS_ALWAYS,
-     .inside = {pre_norms, attention, mlp}},
-    {"qwen3", DENSE, ATTENTION_BIAS, .nkv_heads = 32, .head_dim = 128,
-     .inside = {pre_norms, head_norms, attention, mlp}},
-    {"qwen3_moe", LLAMA, ATTENTION_BIAS, .nkv_heads = 4, .nexperts = 128,
-     .mlp_key = "intermediate_size", .expert_key = "moe_intermediate_size",
+    {"qwen2", DENSE, .qkv_bias = CKPT_BIAS_ALWAYS, .inside = {pre_norms, attention, mlp}},
+    {"qwen3", DENSE, ATTENTION_BIAS, .inside = {pre_norms, head_norms, attention, mlp}},
+    {"qwen3_moe", LLAMA, ATTENTION_BIAS, .mlp_key = "intermediate_size", .ffn = 6144,
+     .expert_key = "moe_intermediate_size",
      .inside = {pre_norms, head_norms, attention, qwen_experts}},
-    {"smollm3", DENSE, ATTENTION_BIAS, MLP_BIAS, .nkv_heads = 4, .tied = true,
-     .inside = {pre_norms, attention, mlp}},
+    {"smollm3", DENSE, ATTENTION_BIAS, MLP_BIAS, .inside = {pre_norms, attention, mlp}},
 };
 
 const struct ckpt_check_family *ckpt_check_family_of(const char *type)

@@ -48,9 +48,8 @@ struct ckpt_check_family {
     const char *other_head; /* a second name of the head's weight, which transformers reads; NULL */
     const struct ckpt_check_row *outside, *inside[CKPT_CHECK_LISTS];
     enum ckpt_check_bias qkv_bias, o_bias, mlp_bias;
-    /* Where config.json leaves them out; 0: query heads, width / heads, none. */
-    uint64_t nkv_heads, head_dim, nexperts, ffn;
-    bool tied;
+    /* Where a section leaves them out; 0: they must be there. */
+    uint64_t vocab, dim, nlayers, nheads, ffn;
     bool gpt2_keys; /* n_embd, n_layer, n_head, n_positions, n_inner */
     /* Keys of the sizes of MLP and experts; NULL: there is none. */
     const char *mlp_key, *expert_key;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "sizes.h"
+#include "util/family.h"
 #include "util/text.h"
 
 enum { MOST_SIZE = 1 << 28 };
@@ -23,9 +24,10 @@ static bool count_read(uint64_t *out, const struct reader *r, const char *key)
     return false;
 }
 
-static bool count_need(uint64_t *out, const struct reader *r, const char *key)
+/* `value` where it is not there; 0: it must be. */
+static bool count_need(uint64_t *out, const struct reader *r, const char *key, uint64_t value)
 {
-    *out = 0;
+    *out = value;
     if (!count_read(out, r, key))
         return false;
     if (!*out)
@@ -50,14 +52,13 @@ static bool heads_read(struct ckpt_check_model *m, const struct reader *r)
 {
     const struct ckpt_check_family *f = m->family;
     uint64_t *size = m->size, nkv_heads = 0, head_dim = 0;
-    if (!count_need(&size['N'], r, f->gpt2_keys ? "n_head" : "num_attention_heads") ||
+    if (!count_need(&size['N'], r, f->gpt2_keys ? "n_head" : "num_attention_heads", f->nheads) ||
         !count_read(&nkv_heads, r, "num_key_value_heads") || !count_read(&head_dim, r, "head_dim"))
         return false;
-    const json_t *said = json_object_get(r->sizes, "num_key_value_heads");
-    if (!nkv_heads) /* null means one for each query head */
-        nkv_heads = f->nkv_heads && !said ? f->nkv_heads : size['N'];
+    if (!nkv_heads)
+        nkv_heads = ckpt_family_key_heads(f->type, r->sizes, size['N']);
     if (!head_dim)
-        head_dim = f->head_dim ? f->head_dim : size['D'] / size['N'];
+        head_dim = ckpt_family_head_dim(f->type, r->sizes, size['N'], size['D']);
     size['H'] = head_dim;
     size['Q'] = size['N'] * head_dim;
     size['K'] = nkv_heads * head_dim;
@@ -77,9 +78,10 @@ static bool experts_read(struct ckpt_check_model *m, const struct reader *r)
         size['F'] = 4 * size['D'];
     size['G'] = 2 * size['F'];
     if (!f->expert_key)
-        return f->mlp_key && (size['F'] || count_need(&size['F'], r, f->mlp_key));
-    m->nexperts = f->nexperts;
-    if (!count_need(&size['M'], r, f->expert_key) || !count_read(&m->nexperts, r, "num_experts") ||
+        return f->mlp_key && (size['F'] || count_need(&size['F'], r, f->mlp_key, 0));
+    m->nexperts = ckpt_family_experts(f->type);
+    if (!count_need(&size['M'], r, f->expert_key, 0) ||
+        !count_read(&m->nexperts, r, "num_experts") ||
         !count_read(&m->nexperts, r, "num_local_experts") ||
         !count_read(&m->sparse_step, r, "decoder_sparse_step"))
         return false;
@@ -102,11 +104,11 @@ bool ckpt_check_model_read(struct ckpt_check_model *m, char why[256], const json
         snprintf(why, 256, "it has no %s", f->section);
         return false;
     }
-    if (!count_need(&m->size['V'], &r, "vocab_size") ||
-        !count_need(&m->size['D'], &r, f->gpt2_keys ? "n_embd" : "hidden_size") ||
-        !count_need(&m->nlayers, &r, f->gpt2_keys ? "n_layer" : "num_hidden_layers"))
+    if (!count_need(&m->size['V'], &r, "vocab_size", f->vocab) ||
+        !count_need(&m->size['D'], &r, f->gpt2_keys ? "n_embd" : "hidden_size", f->dim) ||
+        !count_need(&m->nlayers, &r, f->gpt2_keys ? "n_layer" : "num_hidden_layers", f->nlayers))
         return false;
-    if (f->gpt2_keys && !count_need(&m->size['P'], &r, "n_positions"))
+    if (f->gpt2_keys && !count_need(&m->size['P'], &r, "n_positions", 0))
         return false;
     if (m->nlayers > CKPT_CHECK_MOST_LAYERS) {
         snprintf(why, 256, "it has more than %d layers", CKPT_CHECK_MOST_LAYERS);
@@ -116,8 +118,8 @@ bool ckpt_check_model_read(struct ckpt_check_model *m, char why[256], const json
     m->qkv_bias = bias_of(&r, f->qkv_bias, "attention_bias");
     m->o_bias = bias_of(&r, f->o_bias, "attention_bias");
     m->mlp_bias = bias_of(&r, f->mlp_bias, "mlp_bias");
-    m->tied =
-        flag_of(config, "tie_word_embeddings", flag_of(section, "tie_word_embeddings", f->tied));
+    m->tied = flag_of(section, "tie_word_embeddings", ckpt_family_tied(f->type));
+    m->tied = flag_of(config, "tie_word_embeddings", m->tied);
     return heads_read(m, &r) && experts_read(m, &r);
 }
 

@@ -62,12 +62,13 @@ static int read_sizes(struct traits *t, const struct family_keys *k, const struc
     FSDP_TRY(hf_int(hf, k->dim, true, 1, TRAITS_MAX_DIM, &t->dim, err));
     FSDP_TRY(hf_int(hf, k->nlayers, true, 1, TRAITS_MAX_LAYERS, &t->nlayers, err));
     FSDP_TRY(read_heads(t, k, hf, err));
-    if (!k->ffn)
+    if (!k->ffn || k->expert_ffn) /* an MLP besides experts need not be */
         t->ffn = 0;
     else if (!hf_has(hf, k->ffn) && t->dim <= TRAITS_MAX_DIM / 4)
         t->ffn = 4 * t->dim; /* GPT-2's, which need not say so */
     if (k->ffn)
-        FSDP_TRY(hf_int(hf, k->ffn, t->gated, k->expert_ffn ? 0 : 1, TRAITS_MAX_DIM, &t->ffn, err));
+        FSDP_TRY(hf_int(hf, k->ffn, t->gated && !k->expert_ffn, k->expert_ffn ? 0 : 1,
+                        TRAITS_MAX_DIM, &t->ffn, err));
     return hf_int(hf, k->max_seq_len, !t->max_seq_len, 1, TRAITS_MAX_SEQ, &t->max_seq_len, err);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make: models of transformers in right/, and in wrong/ with a mistake each, listed in `models` and `mistakes`.
 card FOLDER: reads its model card and configuration."""
+import json
 import os
 import shutil
 import sys
@@ -24,6 +25,47 @@ MORE = {
     "qwen3_moe-dense-layers": ("qwen3_moe", dict(MODELS["qwen3_moe"], mlp_only_layers=[1])),
     "qwen3_moe-sparse-step": ("qwen3_moe", dict(MODELS["qwen3_moe"], decoder_sparse_step=2)),
 }
+# Keys that a config.json may leave out, for which transformers has values: none of these sizes gives them by itself.
+OPTIONAL = ("num_key_value_heads", "head_dim", "num_experts", "num_local_experts", "shared_intermediate_size", "n_inner",
+            "tie_word_embeddings", "attention_bias", "mlp_bias", "sliding_window")
+SIZES = dict(vocab_size=256, hidden_size=128, intermediate_size=24, num_hidden_layers=2, num_attention_heads=64,
+             max_position_embeddings=48)
+IMAGES = ("vocab_size", "num_attention_heads", "num_hidden_layers")  # of gemma3's text_config, as published
+
+
+def default_keys(family):
+    if family == "gpt2":
+        return dict(vocab_size=256, n_embd=36, n_layer=2, n_head=3, n_positions=48)
+    if family == "gemma3":
+        text = {k: v for k, v in SIZES.items() if k not in IMAGES} | dict(hidden_size=32)
+        return dict(text_config=text, vision_config=MODELS["gemma3"]["vision_config"])
+    # ministral needs a head_dim; the others have what GGUF can carry.
+    more = {"ministral": dict(head_dim=2), "qwen3_moe": dict(moe_intermediate_size=20, norm_topk_prob=True),
+            "gpt_oss": dict(rope_parameters=dict(rope_type="default", rope_theta=1000.0))}
+    return dict(SIZES, **more.get(family, {}))
+
+
+def make_default(family):
+    """right/FAMILY-full, and right/FAMILY-absent with the same weights, whose config.json lacks these keys."""
+    full, absent = f"right/{family}-full", f"right/{family}-absent"
+    config = AutoConfig.for_model(family, bos_token_id=1, eos_token_id=2, pad_token_id=None, **default_keys(family))
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(full)
+    shutil.copytree(full, absent)
+    path = os.path.join(absent, "config.json")
+    with open(path) as f:
+        data = json.load(f)
+    section = data.get("text_config", data)
+    for key in OPTIONAL + (IMAGES if section is not data else ()):
+        if key not in default_keys(family):
+            section.pop(key, None)
+            data.pop(key, None)
+    with open(path, "w") as f:
+        json.dump(data, f)
+    with torch.device("meta"):
+        again = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(absent))
+    shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in (model, again)]
+    assert shapes[0] == shapes[1], family
 
 
 def spoil(source, kind, name):
@@ -70,6 +112,9 @@ def make():
                                  ("shape", text[-1])):
                 spoil(f"right/{name}", kind, tensor)
                 print(name, kind, tensor, file=mistakes)
+        for family in MODELS:
+            make_default(family)
+            print(f"{family}-full\n{family}-absent", file=models)
 
 
 def card(folder):

@@ -31,6 +31,9 @@ FOLDERS = {
     "gemma3_text": dict(BASE, num_attention_heads=8, sliding_window=5,
                         rope_parameters=dict(full_attention=dict(rope_theta=500.0)),
                         rope_scaling=dict(rope_type="linear", factor=4.0)),
+    "mixtral": dict(BASE, num_local_experts=4, num_experts_per_tok=2),
+    "qwen3_moe": dict(BASE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, norm_topk_prob=True),
+    "granitemoeshared": dict(BASE, num_local_experts=4, num_experts_per_tok=2),
     "llama": dict(BASE, rope_parameters=dict(rope_theta=500.0), rope_scaling=dict(rope_type="linear", factor=4.0)),
     "phi3": dict(BASE, max_position_embeddings=16384, rope_scaling=LONG),
     "phi3-inner": dict(BASE, model_type="phi3", max_position_embeddings=16384,
@@ -71,7 +74,10 @@ def make():
 
 def check():
     for folder in FOLDERS:
-        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64)
+        eager = dict(attn_implementation="eager")
+        if "num_experts_per_tok" in FOLDERS[folder]:
+            eager["experts_implementation"] = "eager"
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, **eager)
         if folder == "untied":
             same = torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
             print(f"{'not ok' if same else 'ok'} - {folder}: transformers uses both tensors")

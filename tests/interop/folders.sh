@@ -26,7 +26,7 @@ while IFS= read -r line; do
     *) echo "$line" ;;
     esac
 done <checked
-[ "$n" = 20 ]
+[ "$n" = 23 ]
 ok $? "all folders are compared"
 echo "1..$n"
 exit $bad

@@ -5,6 +5,7 @@
                              config.json with expected.safetensors, which is the FULL_STATE_DICT
 """
 import functools
+import json
 import os
 import sys
 import warnings
@@ -48,12 +49,25 @@ CASES |= {
     "llama-ignored-orig": ("llama", {}, dict(ignored=Q_PROJ, use_orig_params=True)),
     "llama-compiled": ("llama", {}, dict(use_orig_params=True, compiled=True)),
 }
+CASES |= {f"{family}-absent": (family, dict(absent=True, num_attention_heads=64, hidden_size=128), {})
+          for family in ("mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")}
+# Keys for which transformers has values, other than those that follow from the sizes.
+ABSENT = ("num_key_value_heads", "head_dim", "tie_word_embeddings")
+
+
+def leave_out(path):
+    with open(path) as f:
+        config = json.load(f)
+    with open(path, "w") as f:
+        json.dump({k: v for k, v in config.items() if k not in ABSENT}, f)
 
 
 def save(rank, world, folder, name):
     family, settings, wrapping = CASES[name]
     base = FAMILIES[family] or SMALL
-    config = transformers.AutoConfig.for_model(family, **{**base, **settings})
+    settings = {**base, **settings}
+    absent = settings.pop("absent", False)
+    config = transformers.AutoConfig.for_model(family, **{k: v for k, v in settings.items() if not absent or k not in ABSENT})
     torch.manual_seed(len(name) + world)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -77,6 +91,8 @@ def save(rank, world, folder, name):
         for part in ("local", "hf"):
             os.makedirs(f"{out}/{part}")
         config.save_pretrained(f"{out}/hf")
+        if absent:
+            leave_out(f"{out}/hf/config.json")
     torch.distributed.barrier()
     with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
         local = model.state_dict()

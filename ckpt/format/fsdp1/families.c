@@ -115,29 +115,29 @@ static const row neox_back[] = {ALWAYS("gpt_neox.final_layer_norm.weight", "C"),
                                 ALWAYS("gpt_neox.final_layer_norm.bias", "C"),
                                 ALWAYS("embed_out.weight", "VC"), END};
 
-#define LLAMA_LIKE(name, block, tied)                                                              \
+#define LLAMA_LIKE(name, block)                                                                    \
     {                                                                                              \
         name, "model.layers.", front, block, back, "model.embed_tokens.weight", "lm_head.weight",  \
-            NULL, tied, false                                                                      \
+            NULL, false                                                                            \
     }
 
 static const struct ckpt_fsdp1_family families[] = {
-    LLAMA_LIKE("llama", llama, false),
-    LLAMA_LIKE("mistral", mistral, false),
-    LLAMA_LIKE("qwen2", qwen2, false),
-    LLAMA_LIKE("qwen3", qwen3, false),
-    LLAMA_LIKE("smollm3", llama, true),
-    LLAMA_LIKE("granite", llama, false),
-    LLAMA_LIKE("phi3", phi3, false),
-    LLAMA_LIKE("gemma", gemma, true),
-    LLAMA_LIKE("gemma2", gemma2, true),
-    LLAMA_LIKE("gemma3_text", gemma3, true),
-    LLAMA_LIKE("olmo2", olmo2, false),
-    LLAMA_LIKE("olmo3", olmo2, false),
+    LLAMA_LIKE("llama", llama),
+    LLAMA_LIKE("mistral", mistral),
+    LLAMA_LIKE("qwen2", qwen2),
+    LLAMA_LIKE("qwen3", qwen3),
+    LLAMA_LIKE("smollm3", llama),
+    LLAMA_LIKE("granite", llama),
+    LLAMA_LIKE("phi3", phi3),
+    LLAMA_LIKE("gemma", gemma),
+    LLAMA_LIKE("gemma2", gemma2),
+    LLAMA_LIKE("gemma3_text", gemma3),
+    LLAMA_LIKE("olmo2", olmo2),
+    LLAMA_LIKE("olmo3", olmo2),
     {"gpt2", "transformer.h.", gpt2_front, gpt2, gpt2_back, "transformer.wte.weight",
-     "lm_head.weight", NULL, true, false},
+     "lm_head.weight", NULL, false},
     {"gpt_neox", "gpt_neox.layers.", neox_front, neox, neox_back, "gpt_neox.embed_in.weight",
-     "embed_out.weight", "lm_head.weight", false, true},
+     "embed_out.weight", "lm_head.weight", true},
 };
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 

@@ -19,7 +19,7 @@ struct ckpt_fsdp1_family {
     const struct ckpt_fsdp1_row *front, *block, *back;
     const char *embed, *head; /* the parameters that may be tied */
     const char *other_head;   /* the head's name in other code of the family; NULL: none */
-    bool tied, biased;        /* where config.json has no tie_word_embeddings, no attention_bias */
+    bool biased;              /* where config.json has no attention_bias */
 };
 
 /* NULL: none of this type. */

@@ -4,6 +4,7 @@
 
 #include "families.h"
 #include "model.h"
+#include "util/family.h"
 #include "util/limits.h"
 
 enum { MOST_DIM = INT32_MAX };
@@ -48,12 +49,15 @@ static int read_dims(struct config *c)
     const uint64_t heads = count_of(c, "num_attention_heads", "n_head", 0);
     if (!heads)
         return FSDP_EINVAL;
-    const uint64_t keys = count_of(c, "num_key_value_heads", "n_head", heads);
+    const char *type = c->family->type;
+    const uint64_t keys =
+        count_of(c, "num_key_value_heads", "n_head", ckpt_family_key_heads(type, c->root, heads));
+    const uint64_t head_dim = ckpt_family_head_dim(type, c->root, heads, d['C']);
     if (!(d['F'] = count_of(c, "intermediate_size", "n_inner", gpt2 ? 4 * d['C'] : 0)) || !keys)
         return FSDP_EINVAL;
     if (gpt2 && !(d['P'] = count_of(c, "n_positions", "n_ctx", 0)))
         return FSDP_EINVAL;
-    if (!(d['H'] = count_of(c, "head_dim", "head_dim", d['C'] / heads ? d['C'] / heads : 1)))
+    if (!(d['H'] = count_of(c, "head_dim", "head_dim", head_dim ? head_dim : 1)))
         return FSDP_EINVAL;
     d['Q'] = heads * d['H'];
     d['K'] = keys * d['H'];
@@ -126,7 +130,7 @@ int ckpt_fsdp1_model_read(struct ckpt_fsdp1_model *out, const json_t *root, cons
     out->head = c.family->head;
     out->other_head = c.family->other_head;
     FSDP_TRY(read_dims(&c));
-    if (flag_of(&c, "tie_word_embeddings", c.family->tied)) {
+    if (flag_of(&c, "tie_word_embeddings", ckpt_family_tied(out->type))) {
         out->tied = c.family->head;
         out->tied_to = c.family->embed;
     }

@@ -59,9 +59,8 @@ struct gguf_family {
     float norm_offset;
     const char *act; /* the one activation that llama.cpp has for it */
     const char *act_key;
-    uint64_t nkv_heads, head_dim; /* where config.json has none; 0: nheads, dim / nheads */
-    double rope_theta;            /* the same */
-    bool tied;                    /* the same */
+    uint64_t window;   /* where config.json has no sliding_window */
+    double rope_theta; /* where it has none */
     bool no_rope, partial_rope, long_rope;
     bool copies_tied; /* llama.cpp wants output.weight, also where the head is tied */
     int (*keys[6])(struct gguf_model *model, struct fsdp_err *err); /* ends with NULL */

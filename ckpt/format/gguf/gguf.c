@@ -3,6 +3,7 @@
 
 #include "tensors.h"
 #include "source/format_ops.h"
+#include "util/family.h"
 
 enum { VERSION = 3, QUANTIZATION_VERSION = 2 };
 
@@ -44,12 +45,14 @@ static int read_model(struct gguf_model *model, struct fsdp_err *err)
     FSDP_TRY(first_count(&model->nkv_heads, config, kv_heads, err));
     FSDP_TRY(first_count(&model->head_dim, config, head_dims, err));
     FSDP_TRY(first_count(&model->nexperts, config, experts, err));
+    const char *type = model->family->type;
     if (!model->nkv_heads)
-        model->nkv_heads = model->family->nkv_heads ? model->family->nkv_heads : model->nheads;
+        model->nkv_heads = ckpt_family_key_heads(type, config->root, model->nheads);
     if (!model->head_dim)
-        model->head_dim =
-            model->family->head_dim ? model->family->head_dim : model->dim / model->nheads;
-    model->tied = gguf_config_flag(config, "tie_word_embeddings", model->family->tied);
+        model->head_dim = ckpt_family_head_dim(type, config->root, model->nheads, model->dim);
+    if (!model->nexperts)
+        model->nexperts = ckpt_family_experts(type);
+    model->tied = gguf_config_flag(config, "tie_word_embeddings", ckpt_family_tied(type));
     return FSDP_OK;
 }
 

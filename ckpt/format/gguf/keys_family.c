@@ -121,6 +121,8 @@ int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err)
     bool *slides = fsdp_alloc((size_t)model->nlayers, sizeof *slides, "layer types", err);
     int rc =
         slides ? gguf_config_count(&window, model->config, "sliding_window", err) : FSDP_ENOMEM;
+    if (!json_object_get(model->config->root, "sliding_window"))
+        window = model->family->window;
     if (!strcmp(model->family->arch, "gemma3"))
         every = 6;
     if (!strcmp(model->family->arch, "olmo2"))

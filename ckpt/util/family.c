@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "family.h"
+
+/* 0: it follows from the model's other sizes. A family that is not here has none of these. */
+static const struct defaults {
+    const char *type;
+    uint64_t nkv_heads, head_dim, nexperts;
+    bool tied;
+} families[] = {
+    {"gemma", 16, 256, 0, true},    {"gemma2", 4, 256, 0, true},
+    {"gemma3", 4, 256, 0, true},    {"gemma3_text", 4, 256, 0, true},
+    {"gpt2", 0, 0, 0, true},        {"gpt_oss", 8, 64, 128, false},
+    {"granitemoe", 0, 0, 8, false}, {"granitemoeshared", 0, 0, 8, false},
+    {"ministral", 8, 0, 0, false},  {"ministral3", 8, 128, 0, false},
+    {"mistral", 8, 0, 0, false},    {"mixtral", 8, 0, 8, false},
+    {"olmoe", 0, 0, 64, false},     {"qwen2", 32, 0, 0, false},
+    {"qwen3", 32, 128, 0, false},   {"qwen3_moe", 4, 0, 128, false},
+    {"smollm3", 4, 0, 0, true},
+};
+
+static struct defaults defaults_of(const char *type)
+{
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (!strcmp(families[i].type, type))
+            return families[i];
+    return (struct defaults){.type = type};
+}
+
+/* A key that is absent, not null. */
+static bool is_absent(const json_t *config, const char *key)
+{
+    return !json_object_get(config, key);
+}
+
+uint64_t ckpt_family_key_heads(const char *type, const json_t *config, uint64_t nheads)
+{
+    const uint64_t own = defaults_of(type).nkv_heads;
+    return own && is_absent(config, "num_key_value_heads") ? own : nheads;
+}
+
+uint64_t ckpt_family_head_dim(const char *type, const json_t *config, uint64_t nheads, uint64_t dim)
+{
+    const uint64_t own = defaults_of(type).head_dim;
+    return own && is_absent(config, "head_dim") ? own : dim / nheads;
+}
+
+uint64_t ckpt_family_experts(const char *type)
+{
+    return defaults_of(type).nexperts;
+}
+
+bool ckpt_family_tied(const char *type)
+{
+    return defaults_of(type).tied;
+}
