@@ -190,17 +190,6 @@ static int fit_memory(struct ckpt_job *job, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* One object has one upload, which the same command, elsewhere, may be writing: a failure here is
- * none of it. */
-bool ckpt_job_keeps(const struct ckpt_job *job, int rc)
-{
-    const bool lasts = job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC;
-    if (!job->journal.file && !job->notes.folder)
-        return false;
-    return lasts || (job->notes.folder && !job->folder && rc != FSDP_EEXIST &&
-                     (job->notes.found || ckpt_job_notes_are_shared(job)));
-}
-
 /* The output goes while the journal's lock keeps other runs of the job away. One that comes before
  * the folder is gone, too, keeps it. */
 static void drop_temp(struct ckpt_job *job)

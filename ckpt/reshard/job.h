@@ -314,8 +314,8 @@ int ckpt_job_note_add(const struct ckpt_job *job, int file, const struct ckpt_jo
 int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_job *job, int file,
                          struct fsdp_err *err);
 
-/* job.c: does what was written stay when the job fails with this status, so that the same call
- * resumes? */
+/* job_notes.c: does what was written stay when the job fails with this status, so that the same
+ * call resumes? */
 bool ckpt_job_keeps(const struct ckpt_job *job, int rc);
 
 /* move.c */

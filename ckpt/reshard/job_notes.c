@@ -230,3 +230,14 @@ int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_j
     fsdp_free(path);
     return rc;
 }
+
+/* One object has one upload, which the same command, elsewhere, may be writing: a failure here is
+ * none of it. */
+bool ckpt_job_keeps(const struct ckpt_job *job, int rc)
+{
+    const bool lasts = job->refused || rc == FSDP_ECANCELED || rc == FSDP_EIO || rc == FSDP_ENOSPC;
+    if (!job->journal.file && !job->notes.folder)
+        return false;
+    return lasts || (job->notes.folder && !job->folder && rc != FSDP_EEXIST &&
+                     (job->notes.found || ckpt_job_notes_are_shared(job)));
+}
