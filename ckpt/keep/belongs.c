@@ -55,12 +55,12 @@ enum ckpt_leftover ckpt_leftover_of(size_t *name_nbytes, const char *entry)
  * before which another's may stand: M.jsonl.status.json. */
 static bool is_note(const char *entry, size_t name_nbytes)
 {
-    const char *digits = entry + name_nbytes + sizeof ".tmp." - 1;
+    const char *end = entry + name_nbytes, *digits = end + sizeof ".tmp." - 1, *dot;
 
-    for (const char *at = entry; at && at < entry + name_nbytes; at = strchr(at, '.')) {
-        at += at != entry;
+    for (const char *at = entry; at < end; at = dot ? dot + 1 : end) {
         char hash[17];
-        const size_t nbytes = (size_t)(entry + name_nbytes - at);
+        const size_t nbytes = (size_t)(end - at);
+        dot = memchr(at, '.', nbytes);
         snprintf(hash, sizeof hash, "%016llx",
                  (unsigned long long)fsdp_hash(FSDP_HASH_SEED, at, nbytes));
         if (!strcmp(hash, digits))

@@ -156,5 +156,7 @@ ok $? "--torch with the name of a safetensors file: $(tail -n 1 err)"
 merge tiny -o x --torch --dcp
 [ $? = 2 ] && holds err 'one form' && [ ! -e x ]
 ok $? "--torch with --dcp"
+timeout 60 "$BIN/ckpt-merge" "$TOP/tests/data/llama-tiny" -o .pt --quiet >log 2>err && [ -f .pt ] && ! compgen -G '.pt.*' >>log
+ok $? "a name that begins with a dot"
 echo "1..$n"
 exit $bad
