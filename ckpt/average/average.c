@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoints of an average: opening, and do they hold the same tensors? */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +20,27 @@ static int compare_members(const void *one, const void *other)
     return a->hash < b->hash ? -1 : a->hash > b->hash;
 }
 
+/* Weights whose sums could leave the range of doubles, by a power of two: that changes no bit of an
+ * average. */
+static void scale_weights(struct ckpt_average *a)
+{
+    enum { FAR = 500 }; /* from 1, as an exponent of 2 */
+    int most = 0, exponent;
+
+    for (int i = 0; i < a->count; i++) {
+        frexp(a->members[i].weight, &exponent);
+        most = i == 0 || exponent > most ? exponent : most;
+    }
+    for (int i = 0; (most > FAR || most < -FAR) && i < a->count; i++)
+        a->members[i].weight = ldexp(a->members[i].weight, -most);
+}
+
 /* Weights that are all equal are 1: sums of products with 1 are exact where sums are. */
 static int weigh(struct ckpt_average *a, struct fsdp_err *err)
 {
     bool equal = true;
+
+    scale_weights(a);
     for (int i = 1; i < a->count; i++)
         equal &= a->members[i].weight == a->members[0].weight;
     for (int i = 0; i < a->count; i++) {

@@ -35,7 +35,8 @@ static int add_values(void *ctx, uint64_t pos, const void *src, size_t nbytes, s
             ckpt_convert(values, FSDP_F32, (const char *)src + at * elem, a->dtype, n);
         for (size_t i = 0; i < n; i++) {
             const double x = wide ? wide[i] : (double)values[i];
-            sum[at + i] = (a->first ? 0 : sum[at + i]) + a->member->weight * x;
+            const double term = a->member->weight * x;
+            sum[at + i] = a->first ? term : sum[at + i] + term; /* of -0: -0 */
         }
     }
     return FSDP_OK;

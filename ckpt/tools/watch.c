@@ -30,6 +30,7 @@ struct watcher {
     int64_t newest; /* published; -1: none */
     bool over;      /* there is no run any more */
     int npending;   /* of the last look: finished, and neither published nor gone */
+    int failures;   /* looks in a row in which the root or `latest` failed */
     bool worked;    /* one was published: there may be new ones */
 };
 
@@ -221,6 +222,7 @@ static int look(struct watcher *w, struct fsdp_err *err)
         fsdp_log(FSDP_LOG_WARN, "%s", why.text);
         w->npending++;
     }
+    bool failed = rc && rc != FSDP_ENOTFOUND;
     rc = FSDP_OK;
     for (int i = nsteps - 1; rc == FSDP_OK && i >= 0 && !w->worked && !tool_is_stopped(); i--)
         rc = look_at_step(w, steps[i], err);
@@ -229,12 +231,14 @@ static int look(struct watcher *w, struct fsdp_err *err)
     if (put && put != FSDP_ENOTFOUND) /* not found: another watcher's note took this one's name */
         fsdp_log(FSDP_LOG_WARN, "%s", why.text);
     w->npending += put != FSDP_OK;
+    failed |= put && put != FSDP_ENOTFOUND;
+    w->failures = failed ? w->failures + 1 : 0;
     return rc;
 }
 
 static bool gives_up(const struct watcher *w)
 {
-    int most = 0;
+    int most = w->failures;
     for (size_t i = 0; i < w->nknown; i++)
         if (!w->known[i].done && w->known[i].tries > most)
             most = w->known[i].tries;

@@ -122,6 +122,9 @@ ok $? "two checkpoints and no --average"
 "$BIN/ckpt-merge" --average $a b -o b --overwrite >log 2>err
 ok "$([ $? = 1 ] && "$BIN/ckpt-diff" --model b $b >log 2>>err; echo $?)" "an output that is an input"
 
+merge --average $a=3 $b=1 -o three.safetensors && merge --average $a=1.5e308 $b=0.5e308 -o huge.safetensors &&
+    merge --average $a=3e-308 $b=1e-308 -o tiny.safetensors && "$BIN/ckpt-diff" --ulp 1 three.safetensors huge.safetensors >log 2>err && "$BIN/ckpt-diff" --ulp 1 three.safetensors tiny.safetensors >log 2>err
+ok $? "weights that would overflow"
 for dtype in float32 bfloat16; do
     for scheme in fp8_dynamic fp8_tensor w8a16_channel; do
         rm -rf of-average of-it average

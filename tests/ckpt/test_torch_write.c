@@ -91,7 +91,7 @@ static bool finds(const struct ckpt_zip *zip, const struct ckpt_torch_file *file
 {
     const struct ckpt_zip_entry *entry;
     const struct ckpt_torch_storage *s = &file->storages[storage];
-    char name[32];
+    char name[40];
     uint64_t pos = 0;
     snprintf(name, sizeof name, "archive/data/%zu", storage);
     return !ckpt_zip_find(&entry, zip, name, err) && entry && entry->nbytes == s->nbytes &&

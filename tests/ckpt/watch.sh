@@ -166,6 +166,13 @@ else
     END=0 watcher "$from/ck" "$at/post" --then http://127.0.0.1:9/new >watch.log 2>watch.err
     ok "$([ $? = 1 ] && grep -q 'made without libcurl' watch.err; echo $?)" "no addresses in this build: $(head -n 1 watch.err)"
 fi
+if [[ $at != s3://* ]]; then
+    mkdir -p "$at/stuck/latest"
+    END=0 timeout 60 "$BIN/ckpt-merge" --watch "$from/ck" -o "$at/stuck" --poll 0.1 --end-after 0 >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && grep -q latest watch.err; echo $?)" "a folder in the place of \`latest\`: $(tail -n 1 watch.err)"
+    timeout 60 "$BIN/ckpt-merge" --watch /dev/null -o "$at/null" --poll 0.1 --end-after 0 >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && grep -q /dev/null watch.err; echo $?)" "no folder of checkpoints: $(tail -n 1 watch.err)"
+fi
 END=0 watcher "$from/ck" "$at/bad" --map no-such-map >watch.log 2>watch.err
 ok "$([ $? = 1 ] && grep -q no-such-map watch.err; echo $?)" "a wrong option ends it: $(tail -n 1 watch.err)"
 for args in '--average' '--overwrite' '--dry-run'; do
