@@ -136,6 +136,27 @@ static int refuse_weight(const struct ckpt_merged *m, const struct ckpt *model, 
                         ckpt_path(model), name, why);
 }
 
+/* The model's tensor that is merged under this name; NULL: there is none. Merging goes by tensors'
+ * own names: to the other name of a tied tensor, or one with its containers, nothing is added. */
+static const struct ckpt_tensor *find_weight(const struct ckpt *model, const char *weight)
+{
+    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    return w && !strcmp(ckpt_own_name(w), weight) ? w : NULL;
+}
+
+static int refuse_absent(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
+                         struct fsdp_err *err)
+{
+    const struct ckpt_tensor *tied = ckpt_tensor_find(model, weight);
+    char why[NAME_NBYTES + 64];
+
+    if (!tied)
+        return refuse_weight(m, model, weight, "is not in the model", err);
+    snprintf(why, sizeof why, "is not in the model but as another name of %.*s", NAME_NBYTES,
+             tied->tensor.name);
+    return refuse_weight(m, model, weight, why, err);
+}
+
 static bool is_matrix(const struct ckpt_tensor *t, uint64_t rows, uint64_t cols)
 {
     return t && t->tensor.ndim == 2 && (!rows || t->tensor.shape[0] == rows) &&
@@ -148,7 +169,7 @@ static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *mode
                             struct fsdp_err *err)
 {
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
-    const uint64_t *shape = ckpt_tensor_find(model, weight)->tensor.shape;
+    const uint64_t *shape = find_weight(model, weight)->tensor.shape;
 
     if (!t && !spec->dora)
         return FSDP_OK;
@@ -186,8 +207,7 @@ static int check_pair(const struct ckpt_merged *m, const struct ckpt *model, con
         return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
                             ckpt_path(ckpt_adapter_ckpt(m->adapter)), low->a ? 'A' : 'B', weight,
                             low->a ? 'B' : 'A');
-    return fits_weight(low, ckpt_tensor_find(model, weight),
-                       (uint64_t)ckpt_adapter_spec(m->adapter)->r)
+    return fits_weight(low, find_weight(model, weight), (uint64_t)ckpt_adapter_spec(m->adapter)->r)
                ? FSDP_OK
                : refuse_weight(m, model, weight,
                                "has another shape there than lora_A and lora_B fit", err);
@@ -196,11 +216,11 @@ static int check_pair(const struct ckpt_merged *m, const struct ckpt *model, con
 static int check_low(const struct ckpt_merged *m, const struct ckpt *model, const char *weight,
                      bool alone, struct fsdp_err *err)
 {
-    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *w = find_weight(model, weight);
     struct ckpt_low low;
 
     if (!w)
-        return refuse_weight(m, model, weight, "is not in the model", err);
+        return refuse_absent(m, model, weight, err);
     if (!is_matrix(w, 0, 0))
         return refuse_weight(m, model, weight, "is no matrix in the model", err);
     ckpt_merged_low(&low, m, weight);
@@ -222,11 +242,11 @@ static int check_stored(bool *any, const struct ckpt_merged *m, const struct ckp
     for (; e < low.experts; e++) {
         if (!ckpt_expert_weight(weight, sizeof weight, &apart, i, e, spec, module))
             return FSDP_OK;
-        const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+        const struct ckpt_tensor *w = find_weight(model, weight);
         if (!w && !e)
             return FSDP_OK;
         if (!w)
-            return refuse_weight(m, model, weight, "is not in the model", err);
+            return refuse_absent(m, model, weight, err);
         *any = true;
         ckpt_merged_low(&low, m, weight);
         if (w->tensor.ndim != (apart ? 2 : 3))
@@ -236,7 +256,7 @@ static int check_stored(bool *any, const struct ckpt_merged *m, const struct ckp
             return FSDP_OK;
     }
     ckpt_expert_weight(weight, sizeof weight, &apart, i, e, spec, module);
-    return ckpt_tensor_find(model, weight)
+    return find_weight(model, weight)
                ? refuse_weight(m, model, weight, "is of an expert that the adapter has not", err)
                : FSDP_OK;
 }
@@ -255,10 +275,10 @@ static int check_whole(const struct ckpt_merged *m, const struct ckpt *model,
                        const struct ckpt_tensor *own, bool alone, struct fsdp_err *err)
 {
     const char *weight = own->tensor.name + strlen(CKPT_ADAPTER_PREFIX);
-    const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *w = find_weight(model, weight);
 
     if (!w)
-        return refuse_weight(m, model, weight, "is not in the model", err);
+        return refuse_absent(m, model, weight, err);
     if (w->tensor.ndim != own->tensor.ndim ||
         memcmp(w->tensor.shape, own->tensor.shape,
                sizeof *w->tensor.shape * (size_t)w->tensor.ndim))

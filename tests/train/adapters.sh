@@ -138,6 +138,14 @@ sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' model/config.j
 grep -q '"tie_word_embeddings": true' tied.json || sed 's/{/{"tie_word_embeddings": true,/' model/config.json >tied.json
 mkdir tied && mv tied.json tied/config.json
 refused "lora.targets: 'lm_head' is tied" model.path=tied lora.targets=[lm_head]
+run -n 1 run.yaml lora.r=0 model.path=tied model.init=random train.steps=0 checkpoint.path=tied/ck &&
+    "$BIN/ckpt-merge" -q tied/ck -o tied/hf >log 2>err && "$BIN/ckpt-info" tied/ck >log 2>err
+ok $? "a model whose head is tied"
+for model in tied/hf tied/ck; do
+    "$BIN/ckpt-merge" -q --adapter head $model -o none/ --overwrite >log 2>err
+    ok "$([ $? != 0 ] && holds err 'lm_head.weight is not in the model'; echo $?)" "$model has no head of its own to merge into"
+done
+ok "$(holds err 'but as another name of model.embed_tokens.weight'; echo $?)" "and a run's checkpoint says what it is"
 
 # ---- what an adapter's files must be ----
 # other TENSORS SCRIPT: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
