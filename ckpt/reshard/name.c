@@ -118,6 +118,7 @@ static int refuse_adapters(const struct ckpt_job *job, struct fsdp_err *err)
         if (of->store == job->store)
             FSDP_TRY(
                 ckpt_target_refuse_within(folder, "adapter", job->commit.final, job->store, err));
+        FSDP_TRY(ckpt_target_refuse_input(of, job->commit.final, job->store, err));
     }
     return FSDP_OK;
 }

@@ -213,6 +213,13 @@ ok "$([ $? != 0 ] && holds err "is or lies in the adapter 'other'"; echo $?)" "n
 "$BIN/ckpt-merge" -q --adapter ck base -o link/merged >log 2>err
 ok "$([ $? != 0 ] && holds err "is or lies in the adapter"; echo $?)" "nor through a link"
 
+cp -r ck/step-00000006/hf linked && mv linked/adapter_model.safetensors own.safetensors && cp own.safetensors own.copy &&
+    ln -s ../own.safetensors linked/adapter_model.safetensors
+"$BIN/ckpt-merge" -q --adapter linked base -o own.safetensors --overwrite >log 2>err
+ok "$([ $? != 0 ] && holds err "output 'own.safetensors' " && cmp own.safetensors own.copy; echo $?)" "nor into a file that the adapter's is a link to: $(cat err)"
+"$BIN/ckpt-merge" -q --adapter linked base -o full.safetensors >log 2>err
+ok $? "which is an adapter as any other"
+
 # ---- other formats ----
 for format in dcp hf-dcp; do
     "$BIN/ckpt-reshard" -q ck -o dcp --world 2 --format $format >log 2>err
