@@ -320,6 +320,46 @@ static void tell_of_megatron(const struct ckpt_job *job)
         }
 }
 
+/* Has the tensor a name that this map makes? The other map, `back`, changes all of them but those
+ * of experts, which it does not join. */
+static int is_mapped(bool *out, const struct ckpt_map *back, const char *name, struct fsdp_err *err)
+{
+    char *before = ckpt_map_tensor_name(back, name, false, NULL, err);
+    if (!before)
+        return FSDP_ENOMEM;
+    *out = strcmp(before, name) || (back->to_pairs && strstr(name, ".mlp.experts."));
+    fsdp_free(before);
+    return FSDP_OK;
+}
+
+/* Half the names of one program and half of the other's load nowhere. */
+static int tell_of_unmapped(const struct ckpt_job *job, const char *text,
+                            const struct ckpt_map *map, struct fsdp_err *err)
+{
+    const char *first = NULL;
+    int nunmapped = 0, nweights = 0, rc = FSDP_OK;
+    struct ckpt_map back;
+
+    FSDP_TRY(ckpt_map_create(&back, map->to_pairs ? CKPT_MAP_TO_HF : CKPT_MAP_TO_TITAN, err));
+    for (int i = 0; rc == FSDP_OK && i < job->ntensors; i++) {
+        const struct ckpt_job_tensor *t = &job->tensors[i];
+        bool mapped = true;
+        if (t->kind != FSDP_SLICE_MODEL)
+            continue;
+        rc = is_mapped(&mapped, &back, t->tensor.name, err);
+        first = !mapped && !first ? t->tensor.name : first;
+        nunmapped += !mapped;
+        nweights++;
+    }
+    ckpt_map_destroy(&back);
+    if (rc == FSDP_OK && nunmapped)
+        fsdp_log(FSDP_LOG_WARN,
+                 "map '%s' does not fit %d of %d tensors, which keep their names, such as '%s': "
+                 "rename them before (--map FILE), or leave them out (--exclude)",
+                 text, nunmapped, nweights, first);
+    return rc;
+}
+
 int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err)
 {
     int rc = FSDP_OK;
@@ -334,6 +374,8 @@ int ckpt_job_map(struct ckpt_job *job, bool tell, struct fsdp_err *err)
         if (rc == FSDP_OK && tell && !nchanged)
             fsdp_log(FSDP_LOG_WARN, "map '%s' changes nothing: it fits no name, such as '%s'",
                      job->args->select.maps[i], job->tensors[0].tensor.name);
+        else if (rc == FSDP_OK && tell && map.action == CKPT_MAP_TITAN)
+            rc = tell_of_unmapped(job, job->args->select.maps[i], &map, err);
         ckpt_map_destroy(&map);
     }
     return rc;

@@ -47,8 +47,8 @@ static const struct {
     enum ckpt_map_action action;
     bool to_titan;
 } ready[] = {
-    {"torchtitan-to-hf", CKPT_MAP_TITAN, false},
-    {"hf-to-torchtitan", CKPT_MAP_TITAN, true},
+    {CKPT_MAP_TO_HF, CKPT_MAP_TITAN, false},
+    {CKPT_MAP_TO_TITAN, CKPT_MAP_TITAN, true},
     {"fuse-qkv", CKPT_MAP_FUSE_QKV, false},
     {"split-qkv", CKPT_MAP_SPLIT_QKV, false},
     {"fuse-gate-up", CKPT_MAP_FUSE_GATE_UP, false},

@@ -30,6 +30,9 @@ enum ckpt_map_action {
     CKPT_MAP_TITAN, /* rules, and what no rule of a name can say (map_titan.c) */
 };
 
+#define CKPT_MAP_TO_HF "torchtitan-to-hf"
+#define CKPT_MAP_TO_TITAN "hf-to-torchtitan"
+
 struct ckpt_map {
     enum ckpt_map_action action;
     bool to_pairs; /* rows go from halves to pairs, else the other way */

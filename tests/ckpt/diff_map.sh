@@ -51,6 +51,22 @@ echo 'model.** -> one' >rules
 says 2 "'$src': two tensors would be called 'one'" --map rules $src $src
 ok $? "two tensors of one name, and whose they are"
 
+# A map of which a part of the names is.
+merge() { "$BIN/ckpt-merge" "$@" >log 2>err; }
+echo '/(.*layers[.]0[.])(.*)/ -> $1_checkpoint_wrapped_module.$2' >wrap
+merge titan -o wrapped.safetensors --map wrap && ! holds err 'fit'
+ok $? "a file of rules may fit few names: no warning"
+merge wrapped.safetensors -o half.safetensors --map torchtitan-to-hf --heads 4x2 &&
+    holds err "map 'torchtitan-to-hf' does not fit 9 of 21 tensors, which keep their names, such as 'layers.0._checkpoint_wrapped_module."
+ok $? "a map that fits some names says how many it does not: $(cat err)"
+merge half.safetensors -o half2.safetensors --map hf-to-torchtitan --heads 4x2 &&
+    holds err "map 'hf-to-torchtitan' does not fit 9 of 21 tensors"
+ok $? "the other way round, too"
+echo 'norm.** -> model.norm.$1' >norm
+merge titan.safetensors -o all.safetensors --map norm --map torchtitan-to-hf --heads 4x2 && ! holds err 'fit' &&
+    says 0 '21 tensors are the same' all.safetensors $src
+ok $? "names that the map would make are not counted"
+
 # A wrong row of k_proj is at the row of the fused tensor: 64 of q, then k.
 "$BIN/ckpt-merge" $src -o k.safetensors --include '*layers.0*k_proj*' --quiet
 printf '\377\377\377' | dd of=k.safetensors bs=1 seek=$(($(stat -c %s k.safetensors) - 32 * 64 * 4 + (5 * 64 + 7) * 4)) \
