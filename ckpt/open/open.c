@@ -68,6 +68,7 @@ void ckpt_close(struct ckpt *ckpt)
     fsdp_free(ckpt->head_path);
     fsdp_free(ckpt->folder);
     fsdp_free(ckpt->path);
+    fsdp_free(ckpt->front);
     fsdp_free(ckpt);
 }
 

@@ -19,7 +19,8 @@ struct ckpt {
     const struct ckpt_store_ops *store;
     const struct ckpt_format_ops *format; /* format_ops.h; NULL until it is recognized */
     void *format_state;                   /* the format's own; NULL: none yet */
-    bool has_flat;      /* tensors are flat parameters of FSDP1, whose parts have no names yet */
+    bool has_flat; /* tensors are flat parameters of FSDP1, whose parts have no names yet */
+    char *front;   /* of FSDP1's files of ranks, if one was named: their names before the rank */
     bool has_checksums; /* of all its tensors, in archives; set by the format's open */
     /* What says which data there is: a manifest, .metadata or an index. head_path NULL: none. */
     char *head_path;

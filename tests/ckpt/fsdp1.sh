@@ -36,6 +36,20 @@ ok $? "ckpt-merge --average of both: $(tail -n 1 out)"
 run 0 ckpt-merge --check "$data/local" --config "$data/model" && says 'OK: 21 tensors'
 ok $? "ckpt-merge --check: $(tail -n 1 out)"
 
+# ---- two models: of the first there is one rank of three, so that it cannot be what is read ----
+
+mkdir models && cp "$data/of3/pytorch_model_fsdp_rank1.bin" models
+for rank in 0 1; do cp "$data/local/pytorch_model_fsdp_rank$rank.bin" "models/pytorch_model_fsdp_1_rank$rank.bin"; done
+run 0 ckpt-merge models/pytorch_model_fsdp_1_rank0.bin -o second.safetensors --config "$data/model" && same second.safetensors
+ok $? "the second model, by the name of one of its files: $(tail -n 1 out)"
+run 1 ckpt-merge models/pytorch_model_fsdp_rank1.bin -o never --config "$data/model" && says 'the file of rank 0 is missing' && says 'of the 3'
+ok $? "the first, which lacks ranks: $(tail -n 1 err)"
+run 1 ckpt-merge models -o never --config "$data/model" && says "the weights of two models, 'pytorch_model_fsdp_" && says 'name a file of one'
+ok $? "the folder of two models: $(tail -n 1 err)"
+cp -r "$data/local" forms && touch forms/pytorch_model_fsdp.bin
+run 0 ckpt-merge forms -o forms.safetensors --config "$data/model" && says "'pytorch_model_fsdp.bin' is not; to read that, name it" && same forms.safetensors
+ok $? "whole weights of accelerate's next to them: $(head -n 1 err)"
+
 # ---- what is refused ----
 
 for from in local dcp; do

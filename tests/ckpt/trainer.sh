@@ -33,12 +33,19 @@ run 1 ckpt-merge torn -o never && says 'no .metadata: the save never finished'
 ok $? "a save that was stopped: $(tail -n 1 err)"
 
 trainer full
-cp "$data/torch-save/zip.pt" full/pytorch_model_fsdp.bin && cp "$data/torch-save/zip.pt" full/pytorch_model_fsdp_1.bin
+cp "$data/torch-save/zip.pt" full/pytorch_model_fsdp.bin
 cp "$data/torch-save/nested.pt" full/optimizer.bin
 run 0 ckpt-merge full -o full.safetensors && says "the weights are in 'pytorch_model_fsdp.bin'" && same full.safetensors "$data/torch-save/zip.pt"
 ok $? "FSDP, full: $(tail -n 1 out)"
-run 0 ckpt-merge full/pytorch_model_fsdp_1.bin -o second.safetensors && same second.safetensors "$data/torch-save/zip.pt"
+cp -r full full-two && cp "$data/torch-save/zip.pt" full-two/pytorch_model_fsdp_1.bin
+run 1 ckpt-merge full-two -o never && says "the weights of two models, 'pytorch_model_fsdp.bin' and 'pytorch_model_fsdp_1.bin': name one"
+ok $? "two models, full: $(tail -n 1 err)"
+run 0 ckpt-merge full-two/pytorch_model_fsdp_1.bin -o second.safetensors && same second.safetensors "$data/torch-save/zip.pt"
 ok $? "the second model, by its name: $(tail -n 1 out)"
+cp -r sharded/checkpoint-500 forms && cp full/pytorch_model_fsdp.bin forms
+run 0 ckpt-merge forms -o forms.safetensors && says "'pytorch_model_fsdp_0' is read, 'pytorch_model_fsdp.bin' is not" &&
+    same forms.safetensors "$data/dcp-fsdp2-2r/ckpt"
+ok $? "sharded and full: $(head -n 1 err)"
 
 trainer zero
 cp -r "$data"/deepspeed-z1-2r/ckpt/* zero && touch zero/zero_to_fp32.py

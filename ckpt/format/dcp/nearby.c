@@ -81,17 +81,22 @@ int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, st
  * folder of theirs, which also has optimizer_0, a checkpoint of its own. */
 struct parts {
     char first[64], other[64]; /* pytorch_model_fsdp_0; "": none */
+    char file[64];             /* accelerate's weights of another form next to it; "": none */
     bool whole;                /* weights that go before it */
 };
 
 static int note_part(void *ctx, const char *name, struct fsdp_err *err)
 {
-    static const char front[] = "pytorch_model_fsdp_";
+    static const char front[] = CKPT_ACCELERATE_FRONT;
     struct parts *parts = ctx;
     const char *number = name + sizeof front - 1;
 
     (void)err;
     parts->whole |= ckpt_hf_is_whole(name);
+    const char *end = strrchr(name, '.');
+    if (end && !strcmp(end, ".bin") && ckpt_hf_is_sharded(name) &&
+        strlen(name) < sizeof parts->file)
+        snprintf(parts->file, sizeof parts->file, "%s", name);
     if (strncmp(name, front, sizeof front - 1) != 0 || !*number ||
         number[strspn(number, "0123456789")] || strlen(name) >= sizeof parts->first)
         return FSDP_OK;
@@ -116,6 +121,9 @@ int ckpt_dcp_recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err
     if (!path)
         return FSDP_ENOMEM;
     fsdp_log(FSDP_LOG_INFO, "'%s': the weights are in '%s'", ckpt->path, parts.first);
+    if (*parts.file)
+        fsdp_log(FSDP_LOG_WARN, "'%s': '%s' is read, '%s' is not; to read that, name it",
+                 ckpt->path, parts.first, parts.file);
     fsdp_free(ckpt->path);
     ckpt->path = path;
     FSDP_TRY(ckpt_store_stat(&st, ckpt->store, path, err));

@@ -11,13 +11,39 @@
 #include "format/hf/hf_names.h"
 #include "ranks.h"
 
-#define ACCELERATE "pytorch_model_fsdp_" /* rank0.bin, and 1_rank0.bin of a second model */
+#define ACCELERATE CKPT_ACCELERATE_FRONT /* rank0.bin, and 1_rank0.bin of a second model */
 
-/* What the files of the ranks begin with. */
+/* What the files of the ranks begin with. Those of accelerate's models go before others. */
 struct fronts {
     char *first, *other; /* owned */
     bool whole;          /* there are weights that go before them */
+    bool full;           /* and accelerate's whole weights, which do not */
 };
+
+static bool is_accelerates(const char *front)
+{
+    return front && !strncmp(front, ACCELERATE, sizeof ACCELERATE - 1);
+}
+
+/* Keeps a front, which is owned from now on. */
+static void keep_front(struct fronts *fronts, char *front)
+{
+    if (fronts->first && !strcmp(front, fronts->first)) {
+        fsdp_free(front);
+        return;
+    }
+    if (!fronts->first || (is_accelerates(front) && !is_accelerates(fronts->first))) {
+        fsdp_free(fronts->first);
+        fsdp_free(fronts->other); /* two others may have come before */
+        fronts->first = front;
+        fronts->other = NULL;
+        return;
+    }
+    if (!fronts->other && is_accelerates(front) == is_accelerates(fronts->first))
+        fronts->other = front;
+    else
+        fsdp_free(front);
+}
 
 static int note_name(void *ctx, const char *name, struct fsdp_err *err)
 {
@@ -26,27 +52,13 @@ static int note_name(void *ctx, const char *name, struct fsdp_err *err)
     int rank;
 
     fronts->whole |= ckpt_hf_is_whole(name);
+    fronts->full |= !strcmp(name, CKPT_ACCELERATE_FULL);
     if (!ckpt_fsdp1_is_rank(&rank, &nbytes, name))
         return FSDP_OK;
     char *front = fsdp_sprintf(err, "%.*s", (int)nbytes, name);
     if (!front)
         return FSDP_ENOMEM;
-    if (!fronts->first) {
-        fronts->first = front;
-        return FSDP_OK;
-    }
-    const bool same = !strcmp(front, fronts->first);
-    if (!same && !strcmp(front, ACCELERATE "rank")) { /* the weights, whatever else there is */
-        fsdp_free(fronts->first);
-        fsdp_free(fronts->other); /* two others may have come before */
-        fronts->first = front;
-        fronts->other = NULL;
-        return FSDP_OK;
-    }
-    if (!same && !fronts->other && strcmp(fronts->first, ACCELERATE "rank") != 0)
-        fronts->other = front;
-    else
-        fsdp_free(front);
+    keep_front(fronts, front);
     return FSDP_OK;
 }
 
@@ -75,7 +87,7 @@ static int recognize_within(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* One rank's file: its folder has those of all. */
+/* One rank's file: its folder has those of all, and maybe those of another model. */
 static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_stat *st,
                           struct fsdp_err *err)
 {
@@ -89,8 +101,11 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
         return FSDP_OK;
     fsdp_log(FSDP_LOG_INFO, "'%s' is one rank's part: the files of all ranks are read", ckpt->path);
     char *folder = ckpt_path_parent(ckpt->path, err);
-    if (!folder)
+    ckpt->front = fsdp_sprintf(err, "%.*s", (int)nbytes, name);
+    if (!folder || !ckpt->front) {
+        fsdp_free(folder);
         return FSDP_ENOMEM;
+    }
     fsdp_free(ckpt->path);
     ckpt->path = folder;
     return FSDP_OK;
@@ -105,6 +120,32 @@ static int find_extras(struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
+/* fronts->first becomes that of the files to read. */
+static int choose_front(struct fronts *fronts, const struct ckpt *ckpt, struct fsdp_err *err)
+{
+    if (ckpt->front) {
+        fsdp_free(fronts->first);
+        fronts->first = fsdp_strdup(ckpt->front, err);
+        return fronts->first ? FSDP_OK : FSDP_ENOMEM;
+    }
+    if (fronts->other && is_accelerates(fronts->first))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' has the weights of two models, '%sN' and '%sN': name a file of "
+                            "one of them",
+                            ckpt->path, fronts->first, fronts->other);
+    if (fronts->other)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' has files of ranks of two kinds, '%sN' and '%sN': move one "
+                            "of them to another folder",
+                            ckpt->path, fronts->first, fronts->other);
+    if (fronts->full)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s': the files of ranks are read, '" CKPT_ACCELERATE_FULL "' is not; to read "
+                 "that, name it",
+                 ckpt->path);
+    return FSDP_OK;
+}
+
 static int open_fsdp1(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_plain_storages *storages;
@@ -115,13 +156,7 @@ static int open_fsdp1(struct ckpt *ckpt, struct fsdp_err *err)
     ckpt->m.shard_size = ckpt->m.replicate_size = 1;
     ckpt->has_flat = true;
     FSDP_TRY(find_fronts(&fronts, ckpt, err));
-    if (fronts.other)
-        FSDP_TRY_GOTO(
-            fsdp_err_set(err, FSDP_EINVAL,
-                         "'%s' has files of ranks of two kinds, '%sN' and '%sN': move one "
-                         "of them to another folder",
-                         ckpt->path, fronts.first, fronts.other),
-            out);
+    FSDP_TRY_GOTO(choose_front(&fronts, ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_plain_begin(&storages, ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_fsdp1_ranks_take(ckpt, storages, fronts.first, err), out);
     FSDP_TRY_GOTO(ckpt_plain_end(ckpt, err), out);

@@ -6,6 +6,10 @@
 #include "fsdp/base.h"
 
 #define CKPT_CARD_NAME "README.md" /* of a model */
+/* What accelerate and transformers' Trainer call the weights of FSDP: whole ones in a file, others.
+ */
+#define CKPT_ACCELERATE_FULL "pytorch_model_fsdp.bin"
+#define CKPT_ACCELERATE_FRONT "pytorch_model_fsdp_"
 #define CKPT_HF_INDEX_NAME "model.safetensors.index.json"
 
 /* Plain or compressed. */

@@ -18,7 +18,7 @@
 #include "torch_write.h"
 
 #define INDEX_NAME CKPT_TORCH_INDEX_NAME
-#define ACCELERATE_NAME "pytorch_model_fsdp.bin" /* FSDP's FULL_STATE_DICT */
+#define ACCELERATE_NAME CKPT_ACCELERATE_FULL /* FSDP's FULL_STATE_DICT */
 
 enum { MOST_TENSOR_TEXT = 2 * CKPT_MAX_PATH_NBYTES };
 
@@ -486,7 +486,20 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
 
 struct seen {
     bool weights, accelerate, safetensors;
+    char second[64]; /* the file of another model of accelerate's; "": none */
 };
+
+/* pytorch_model_fsdp_1.bin? */
+static bool is_second(const char *name)
+{
+    static const char front[] = CKPT_ACCELERATE_FRONT;
+    const char *number = name + sizeof front - 1;
+
+    if (strncmp(name, front, sizeof front - 1) != 0)
+        return false;
+    const size_t ndigits = strspn(number, "0123456789");
+    return ndigits > 0 && ndigits < 10 && !strcmp(number + ndigits, ".bin");
+}
 
 static int finds_weights(void *ctx, const char *name, struct fsdp_err *err)
 {
@@ -495,6 +508,8 @@ static int finds_weights(void *ctx, const char *name, struct fsdp_err *err)
     seen->weights |= is_weights(name) || !strcmp(name, INDEX_NAME);
     seen->accelerate |= !strcmp(name, ACCELERATE_NAME);
     seen->safetensors |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
+    if (is_second(name))
+        snprintf(seen->second, sizeof seen->second, "%s", name);
     return FSDP_OK;
 }
 
@@ -503,6 +518,11 @@ static int recognize_folder(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
     struct seen seen = {.weights = false};
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_weights, &seen, err));
     *out = seen.weights || (seen.accelerate && !seen.safetensors);
+    if (*out && !seen.weights && *seen.second)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s' has the weights of two models, '" ACCELERATE_NAME
+                            "' and '%s': name one of them",
+                            ckpt->path, seen.second);
     if (*out && !seen.weights)
         fsdp_log(FSDP_LOG_INFO, "'%s': the weights are in '" ACCELERATE_NAME "'", ckpt->path);
     return FSDP_OK;
