@@ -83,6 +83,15 @@ ok $? "a rank that is missing: $(tail -n 1 err)"
 cp "$data/of3/pytorch_model_fsdp_rank1.bin" lost
 run 1 ckpt-merge lost -o never --config "$data/model" && says "in 3 parts" && says "in 2 of" && says "by different numbers of ranks"
 ok $? "one of another number of ranks: $(tail -n 1 err)"
+cp -r "$data/local" doubled && cp "$data/local/pytorch_model_fsdp_rank0.bin" doubled/pytorch_model_fsdp_rank01.bin
+run 1 ckpt-merge doubled -o never --config "$data/model" && says "two files of rank 1, 'pytorch_model_fsdp_rank01.bin' and 'pytorch_model_fsdp_rank1.bin'"
+ok $? "two files of a rank: $(tail -n 1 err)"
+cp -r "$data/local" stray && cp "$data/local/pytorch_model_fsdp_rank1.bin" stray/pytorch_model_fsdp_rank2.bin
+run 1 ckpt-merge stray -o never --config "$data/model" && says '3 files of ranks' && says 'in 2 parts' && says "'pytorch_model_fsdp_rank2.bin' is of another save"
+ok $? "a rank beyond those that there are: $(tail -n 1 err)"
+cp stray/pytorch_model_fsdp_rank0.bin stray/pytorch_model_fsdp_rank3.bin
+run 0 ckpt-merge stray -o replicas.safetensors --config "$data/model" && same replicas.safetensors
+ok $? "replicas of a hybrid mesh, as four ranks have them: $(tail -n 1 out)"
 cp -r "$data/local" two && cp "$data/local/pytorch_model_fsdp_rank0.bin" two/ema_rank_0.pt
 run 0 ckpt-merge two -o two.safetensors --config "$data/model" && same two.safetensors
 ok $? "accelerate's names go before others"

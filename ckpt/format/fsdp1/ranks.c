@@ -98,6 +98,9 @@ struct reader {
     struct ckpt *ckpt;
     struct ckpt_plain_storages *storages;
     struct ckpt_saved *files;
+    int *ranks;                   /* [nfiles] as their names say */
+    bool *has_part;               /* [nfiles] of any flat parameter */
+    uint32_t most_parts;          /* of a flat parameter */
     const struct ckpt_pk **dicts; /* [nfiles] */
     int nfiles, nopened;
     bool *seen; /* [max_seen] parts of one flat parameter */
@@ -178,6 +181,7 @@ static int shards_take(struct reader *r, int file, struct flat *flat, struct fsd
     const struct ckpt_pk *local = ckpt_pk_item(state_of(value), 0);
     for (uint32_t i = 0; ckpt_pk_is_list(local) && i < local->nitems; i++) {
         const struct ckpt_pk *shard = local->u.items[i];
+        r->has_part[file] = true;
         FSDP_TRY(
             ckpt_plain_take(&vector, r->storages, saved, member(shard, "tensor"), flat->name, err));
         const bool placed = number_of(&at, member(member(shard, "metadata"), "shard_offsets"));
@@ -225,6 +229,8 @@ static int flat_take(struct reader *r, const struct ckpt_pk *key, const struct c
         if (!(r->seen = fsdp_alloc(r->max_seen, sizeof *r->seen, "parts", err)))
             return FSDP_ENOMEM;
     }
+    if (flat.shards->nitems > r->most_parts)
+        r->most_parts = flat.shards->nitems;
     memset(r->seen, 0, r->max_seen * sizeof *r->seen);
     for (int file = 0; file < r->nfiles; file++)
         FSDP_TRY(shards_take(r, file, &flat, err));
@@ -256,6 +262,19 @@ static int other_take(struct reader *r, const struct ckpt_pk *key, const struct 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* No rank has two files: "rank01.bin" may be a copy of "rank1.bin". */
+static int add_rank(struct reader *r, int rank, const char *name, struct fsdp_err *err)
+{
+    for (int i = 0; i < r->nfiles; i++)
+        if (r->ranks[i] == rank)
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "'%s' has two files of rank %d, '%s' and '%s': move one of them "
+                                "to another folder",
+                                r->ckpt->path, rank, r->ckpt->m.layout.files[i].path, name);
+    r->ranks[r->nfiles++] = rank;
+    return FSDP_OK;
+}
+
 static int add_file(struct reader *r, const char *name, struct fsdp_err *err)
 {
     struct ckpt_store_stat st;
@@ -276,18 +295,25 @@ static int open_files(struct reader *r, const char *front, struct fsdp_err *err)
     FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
     int rc = FSDP_OK;
     ckpt_names_sort(&names);
-    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++)
-        if (ckpt_fsdp1_is_rank(&rank, &nbytes, names.names[i]) && nbytes == strlen(front) &&
-            !strncmp(names.names[i], front, nbytes))
+    r->ranks = fsdp_alloc((size_t)names.nnames, sizeof *r->ranks, "files of ranks", err);
+    if (!r->ranks)
+        rc = FSDP_ENOMEM;
+    for (int i = 0; rc == FSDP_OK && i < names.nnames; i++) {
+        if (!ckpt_fsdp1_is_rank(&rank, &nbytes, names.names[i]) || nbytes != strlen(front) ||
+            strncmp(names.names[i], front, nbytes) != 0)
+            continue;
+        rc = add_rank(r, rank, names.names[i], err);
+        if (rc == FSDP_OK)
             rc = add_file(r, names.names[i], err);
+    }
     ckpt_names_free(&names);
     FSDP_TRY(rc);
     const size_t count = (size_t)ckpt->m.layout.nfiles;
     r->files = fsdp_alloc(count, sizeof *r->files, "files of ranks", err);
     r->dicts = fsdp_alloc(count, sizeof *r->dicts, "files of ranks", err);
-    if (!r->files || !r->dicts)
+    r->has_part = fsdp_alloc(count, sizeof *r->has_part, "files of ranks", err);
+    if (!r->files || !r->dicts || !r->has_part)
         return FSDP_ENOMEM;
-    r->nfiles = (int)count;
     FSDP_TRY(ckpt_readers_create(ckpt, err));
     for (int i = 0; i < r->nfiles; i++) {
         FSDP_TRY(ckpt_saved_open(&r->files[i], ckpt, i, ckpt_pickle_parse_opaque, err));
@@ -315,6 +341,27 @@ static int dict_take(struct reader *r, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Each rank has one part of a flat parameter, or none where there are fewer elements than ranks.
+ * Replicas of a hybrid mesh have all parts again. Another number of files is of two saves. */
+static int prove_ranks(const struct reader *r, struct fsdp_err *err)
+{
+    int last = -1;
+    uint32_t count = 0;
+
+    for (int i = 0; i < r->nfiles; i++) {
+        count += r->has_part[i];
+        if (r->has_part[i] && (last < 0 || r->ranks[i] > r->ranks[last]))
+            last = i;
+    }
+    if (last < 0 || count % r->most_parts == 0)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "'%s' has %u files of ranks, but flat parameters are in %u parts, of one "
+                        "rank each: if '%s' is of another save, move it to another folder; if the "
+                        "mesh was hybrid, bring the files of all ranks together",
+                        r->ckpt->path, count, r->most_parts, r->ckpt->m.layout.files[last].path);
+}
+
 int ckpt_fsdp1_ranks_take(struct ckpt *ckpt, struct ckpt_plain_storages *storages,
                           const char *front, struct fsdp_err *err)
 {
@@ -323,10 +370,14 @@ int ckpt_fsdp1_ranks_take(struct ckpt *ckpt, struct ckpt_plain_storages *storage
 
     if (rc == FSDP_OK)
         rc = dict_take(&r, err);
+    if (rc == FSDP_OK)
+        rc = prove_ranks(&r, err);
     for (int i = 0; i < r.nopened; i++)
         ckpt_saved_close(&r.files[i]);
     fsdp_free(r.files);
     fsdp_free(r.dicts);
+    fsdp_free(r.ranks);
+    fsdp_free(r.has_part);
     fsdp_free(r.seen);
     return rc;
 }

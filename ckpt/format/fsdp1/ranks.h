@@ -12,7 +12,7 @@ bool ckpt_fsdp1_is_rank(int *rank, size_t *front, const char *name);
 
 /* Fills in ckpt->m.layout: the flat parameters as vectors, each with the parts of all ranks, and
  * what no unit has (buffers, ignored modules). front: of the names of the files. Refuses by name
- * ranks that are missing or of another number of ranks. */
+ * ranks that are missing, of another number of ranks, or there twice. */
 int ckpt_fsdp1_ranks_take(struct ckpt *ckpt, struct ckpt_plain_storages *storages,
                           const char *front, struct fsdp_err *err);
 
