@@ -30,6 +30,47 @@ static int check_rows(const struct ckpt_job *job, const struct ckpt_job_tensor *
                         t->tensor.name, fsdp_slot_kind_name(kind));
 }
 
+/* `name` with the module `from` (whole path elements) replaced; NULL, no error, if it has none. */
+static char *replace_module(const char *name, const char *from, const char *to,
+                            struct fsdp_err *err)
+{
+    size_t len = strlen(from);
+    for (const char *p = strstr(name, from); p; p = strstr(p + 1, from))
+        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
+            return fsdp_sprintf(err, "%.*s%s%s", (int)(p - name), name, to, p + len);
+    return NULL;
+}
+
+static bool has_module(const char *name, const char *module)
+{
+    size_t len = strlen(module);
+    for (const char *p = strstr(name, module); p; p = strstr(p + 1, module))
+        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
+            return true;
+    return false;
+}
+
+/* The rows of a layer's queries and keys, as they are stored, disprove most wrong heads. */
+static int check_heads(const struct ckpt_job *job, const struct ckpt_job_part *part,
+                       const struct ckpt_job_heads *heads, struct fsdp_err *err)
+{
+    static const char *const modules[][2] = {{"wq", "wk"}, {"q_proj", "k_proj"}};
+    const struct fsdp_tensor *query = &job->ckpt->m.layout.tensors[part->tensor].tensor;
+
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
+        if (!has_module(query->name, modules[i][0]))
+            continue;
+        char *name = replace_module(query->name, modules[i][0], modules[i][1], err);
+        if (!name)
+            return FSDP_ENOMEM;
+        const struct ckpt_tensor *key = ckpt_tensor_find(job->ckpt, name);
+        const int rc = key ? ckpt_job_check_heads(heads, query, &key->tensor, err) : FSDP_OK;
+        fsdp_free(name);
+        FSDP_TRY(rc);
+    }
+    return FSDP_OK;
+}
+
 static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const struct ckpt_map *map,
                       enum ckpt_map_rows rows, struct fsdp_err *err)
 {
@@ -50,6 +91,8 @@ static int order_rows(struct ckpt_job *job, struct ckpt_job_tensor *t, const str
                             "tensor '%s': its rows cannot be ordered again; give the maps in "
                             "another order, or one after the other",
                             t->tensor.name);
+    if (rows == CKPT_MAP_ROWS_QUERY)
+        FSDP_TRY(check_heads(job, part, &heads, err));
     part->order = part->order == CKPT_ROWS_SAME ? order : CKPT_ROWS_SAME;
     part->group = (uint32_t)group;
     return FSDP_OK;
@@ -102,26 +145,6 @@ struct fusion {
 static const struct fusion qkv = {
     "self_attn.qkv_proj", 3, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}};
 static const struct fusion gate_up = {"mlp.gate_up_proj", 2, {"mlp.gate_proj", "mlp.up_proj"}};
-
-/* `name` with the module `from` (whole path elements) replaced; NULL, no error, if it has none. */
-static char *replace_module(const char *name, const char *from, const char *to,
-                            struct fsdp_err *err)
-{
-    size_t len = strlen(from);
-    for (const char *p = strstr(name, from); p; p = strstr(p + 1, from))
-        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
-            return fsdp_sprintf(err, "%.*s%s%s", (int)(p - name), name, to, p + len);
-    return NULL;
-}
-
-static bool has_module(const char *name, const char *module)
-{
-    size_t len = strlen(module);
-    for (const char *p = strstr(name, module); p; p = strstr(p + 1, module))
-        if ((p == name || p[-1] == '.') && (p[len] == '.' || !p[len]))
-            return true;
-    return false;
-}
 
 /* The tensors before a map, while the job's list is made anew. */
 struct old {

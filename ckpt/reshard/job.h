@@ -207,6 +207,9 @@ struct ckpt_job_heads {
 };
 int ckpt_job_heads(struct ckpt_job_heads *out, const struct ckpt_job *job, const char *what,
                    struct fsdp_err *err);
+/* Are the heads of queries' and of keys' weights as long, as they are in all models? */
+int ckpt_job_check_heads(const struct ckpt_job_heads *heads, const struct fsdp_tensor *query,
+                         const struct fsdp_tensor *key, struct fsdp_err *err);
 /* config.json's vocab_size; 0: not known. */
 uint64_t ckpt_job_vocab(const struct ckpt_job *job);
 /* map_titan.c: torchtitan's stacked experts, one tensor for each; the other way they are refused.

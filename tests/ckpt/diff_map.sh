@@ -19,6 +19,7 @@ src=$TOP/tests/data/llama-tiny # 4 query heads, 2 key heads
 "$BIN/ckpt-merge" $src -o fused --map fuse-qkv --map fuse-gate-up --quiet &&
     "$BIN/ckpt-merge" $src -o titan --map hf-to-torchtitan --quiet &&
     "$BIN/ckpt-merge" titan -o titan.safetensors --quiet &&
+    "$BIN/ckpt-merge" $src -o bare.safetensors --quiet &&
     "$BIN/ckpt-reshard" fused -o native --world 3 --quiet || exit 1
 
 for other in fused native; do
@@ -38,11 +39,19 @@ says 0 '21 tensors are the same' --map torchtitan-to-hf titan $src
 ok $? "and back"
 says 0 '2 tensors are the same, 0 near, 0 different' --map hf-to-torchtitan --include '*.wq.weight' $src titan
 ok $? "--include means the names that the map makes"
-says 1 'model.layers.0.self_attn.q_proj.weight: ' --map torchtitan-to-hf --heads 8x2 $src titan
+says 1 'model.layers.0.self_attn.q_proj.weight: ' --map torchtitan-to-hf --heads 8x4 $src titan.safetensors
 ok $? "other heads are other rows"
+says 2 "a head of 'layers.0.attention.wq.weight' has 8 rows (of 64) and one of 'layers.0.attention.wk.weight' has 16 (of 32)" \
+    --map torchtitan-to-hf --heads 8x2 $src titan.safetensors
+ok $? "heads of queries and keys of other sizes: $(tail -n 1 err)"
+says 2 "has 32 rows (of 64) and one of 'model.layers.0.self_attn.k_proj.weight' has 8 (of 32)" --map hf-to-torchtitan --heads 2x4 \
+    bare.safetensors titan.safetensors
+ok $? "and in Hugging Face's names: $(tail -n 1 err)"
+says 2 "--heads 8x4, but 'titan/config.json' has 4 heads of queries and 2 of keys" --map torchtitan-to-hf --heads 8x4 $src titan
+ok $? "other heads than config.json has: $(tail -n 1 err)"
 says 2 "give them (--heads 32x8" --map torchtitan-to-hf $src titan.safetensors
 ok $? "a file that does not say how many heads"
-says 2 'which are not 5 heads' --map hf-to-torchtitan --heads 5x2 $src titan
+says 2 'which are not 5 heads' --map hf-to-torchtitan --heads 5x2 bare.safetensors titan
 ok $? "heads that cannot be"
 "$BIN/ckpt-merge" $src -o torn --exclude '*layers.1*k_proj*' --quiet
 says 2 "cannot be joined with 'model.layers.1.self_attn.k_proj.weight': there is none" --map fuse-qkv torn $src
