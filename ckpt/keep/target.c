@@ -253,33 +253,10 @@ static int take_map(struct proof *p, const json_t *root, const char *path, struc
     return p->files ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", path);
 }
 
-/* A file of torch.save is an archive whose first file is its pickle. */
-static int parse_saved(const struct ckpt_target *t, const char *path, struct fsdp_err *err)
-{
-    static const char magic[] = {'P', 'K', 3, 4}, pickle[] = "/data.pkl";
-    struct ckpt_store_file *file = NULL;
-    struct fsdp_err why = FSDP_ERR_INIT;
-    unsigned char head[30];
-    char name[256] = "";
-    FSDP_TRY(ckpt_store_open(&file, t->store, path, CKPT_STORE_READ, err));
-    int rc = ckpt_store_pread(file, head, sizeof head, 0, &why); /* fails where it is shorter */
-    const size_t nname = rc ? 0 : (size_t)head[26] | (size_t)head[27] << 8;
-    const bool fits = nname >= sizeof pickle && nname < sizeof name;
-    if (fits)
-        rc = ckpt_store_pread(file, name, nname, sizeof head, &why);
-    ckpt_store_close(file, NULL);
-    if (rc == FSDP_EIO)
-        return fsdp_err_pass(err, rc, &why);
-    return rc == FSDP_OK && fits && !memcmp(head, magic, sizeof magic) && has_end(name, pickle)
-               ? FSDP_OK
-               : fsdp_err_set(err, FSDP_EINVAL, "'%s' does not begin as a file of torch.save",
-                              path);
-}
-
 static int parse_weights(const struct ckpt_target *t, const char *path, struct fsdp_err *err)
 {
     if (t->place == CKPT_PLACE_TORCH)
-        return parse_saved(t, path, err);
+        return ckpt_target_prove_saved(t->store, path, err);
     struct ckpt_codec_pool *pool = NULL;
     struct ckpt_st_header header = {0};
     struct ckpt_store_stat st;

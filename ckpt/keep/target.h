@@ -22,12 +22,15 @@ int ckpt_target_refuse_within(const char *folder, const char *what, const char *
 struct ckpt_target {
     const struct ckpt_store_ops *store;
     const char *path;
-    enum ckpt_place place;              /* what it must be: NATIVE, HF (one file, too), DCP or GGUF (one file) */
+    enum ckpt_place place; /* what it must be: NATIVE, HF (one file, too), DCP or GGUF (one file) */
     const struct ckpt_manifest *extras; /* names of files that the new output has, too, belong */
 };
 /* Refuses to replace what is there, unless it is nothing (no entry, no byte), or a checkpoint or
  * model of this kind: its manifest, .metadata, index or weights can be parsed, and nothing in it
  * belongs to anybody else. */
 int ckpt_target_prove(const struct ckpt_target *target, struct fsdp_err *err);
+/* target_torch.c: refuses a file that torch.save did not write of a dict of tensors alone. */
+int ckpt_target_prove_saved(const struct ckpt_store_ops *store, const char *path,
+                            struct fsdp_err *err);
 
 #endif

@@ -140,6 +140,24 @@ echo 'my notes' >notes.pt
 merge tiny -o notes.pt --overwrite
 [ $? = 1 ] && holds err 'it is no model of torch.save' && [ "$(cat notes.pt)" = 'my notes' ]
 ok $? "but not what is none"
+python3 - <<'END' # as torch.save writes values; and as it writes {}
+import pickle, zipfile
+for name, value in ("values.pt", {"epoch": 3, "note": "mine"}), ("empty.pt", {}):
+    with zipfile.ZipFile(name, "w") as file:
+        file.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
+        file.writestr("archive/byteorder", "little")
+        file.writestr("archive/version", "3\n")
+END
+cp "$saved"/{refuse-module,nested,legacy,odd}.pt . && chmod u+w {refuse-module,nested,legacy,odd}.pt && head -c 20000 tiny.pt >cut.pt
+for file in 'values.pt holds more than tensors' 'empty.pt holds no dict of tensors' 'refuse-module.pt torch.nn.modules.linear.Linear' \
+    "nested.pt holds more than tensors: '" 'legacy.pt holds no dict of tensors' 'odd.pt holds more than tensors' 'cut.pt cut.pt'; do
+    name=${file%% *}
+    cp $name before && merge tiny -o $name --overwrite
+    [ $? = 1 ] && holds err 'it is no model of torch.save' && holds err "${file#* }" && cmp $name before
+    ok $? "nor $name: $(cat err)"
+done
+cp "$saved/zip.pt" zip-again.pt && chmod u+w zip-again.pt && merge tiny -o zip-again.pt --overwrite && cmp zip-again.pt tiny.pt
+ok $? "a state dict of torch's own is replaced"
 echo x >folder/optimizer.bin
 merge tiny -o folder --torch --overwrite
 [ $? = 1 ] && holds err optimizer.bin && [ -e folder/optimizer.bin ]

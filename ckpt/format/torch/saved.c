@@ -115,3 +115,20 @@ int ckpt_saved_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
         .file = saved->file, .pos = pos, .nbytes = entry->nbytes, .crc32 = entry->crc32};
     return FSDP_OK;
 }
+
+int ckpt_saved_prove_dict(const struct ckpt_saved *saved, struct fsdp_err *err)
+{
+    const struct ckpt_pk *root = saved->pickle.root;
+
+    if (!saved->archive || root->type != CKPT_PK_T_DICT || !root->nitems)
+        return fsdp_err_set(err, FSDP_EINVAL, "%s holds no dict of tensors", saved->what);
+    for (size_t i = 0; i + 1 < root->nitems; i += 2) {
+        const struct ckpt_pk *key = root->u.items[i];
+        const bool text = key->type == CKPT_PK_T_TEXT;
+        if (!text || !ckpt_view_is(root->u.items[i + 1]))
+            return fsdp_err_set(err, FSDP_EINVAL, "%s holds more than tensors: '%.*s'", saved->what,
+                                text ? (int)(key->nitems < 60 ? key->nitems : 60) : 1,
+                                text ? key->u.text : "?");
+    }
+    return FSDP_OK;
+}

@@ -35,6 +35,9 @@ void ckpt_saved_close(struct ckpt_saved *saved);
 /* The storage that a view is of. */
 int ckpt_saved_storage(struct ckpt_storage *out, const struct ckpt_saved *saved,
                        const struct ckpt_view_args *view, struct fsdp_err *err);
+/* Refuses a file that is not as torch_write.h makes them: an archive of a dict of tensors and of
+ * nothing else. Values, and dicts in the dict, an optimizer's among them, are of others. */
+int ckpt_saved_prove_dict(const struct ckpt_saved *saved, struct fsdp_err *err);
 
 /* saved_legacy.c */
 int ckpt_saved_open_legacy(struct ckpt_saved *out, struct ckpt *ckpt, ckpt_archive_parse_f *parse,
