@@ -23,6 +23,6 @@ const struct ckpt_writer_ops ckpt_writer_hf = {
     .stem = "model",
     .ext = ".safetensors",
     .file_ends = ".safetensors",
-    .names_file = ckpt_hf_is_weights,
+    .names_file = ckpt_hf_names_file,
     .finish = finish_folder,
 };

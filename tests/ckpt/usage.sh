@@ -44,6 +44,31 @@ done
 refused 2 'a GGUF file has --type' 'ckpt-merge --watch with --type and --quantize' ckpt-merge --watch "$model" -o x --type q8_0 --quantize w8a16
 tool ckpt-merge "$model" -o a/b/c.safetensors && cmp -s <(tail -c 1000 a/b/c.safetensors) <(tail -c 1000 "$model/model.safetensors")
 ok $? 'folders above a single output file are made'
+# A path says what is written by its end alone: its name may be hidden, and it may begin with a dot.
+mkdir -p below whole
+install -m 644 "$model"/{config.json,model.safetensors} "$TOP/examples/llama-tiny/tokenizer.json" whole
+for end in safetensors gguf pt SafeTensors; do
+    tool ckpt-merge whole -o plain.$end
+    for at in .x.$end ./x.$end ../"${PWD##*/}"/x.$end below/.x.$end .$end; do
+        tool ckpt-merge whole -o "$at" && cmp -s "$at" plain.$end && tool ckpt-merge whole -o "$at" --overwrite &&
+            cmp -s "$at" plain.$end && rm "$at"
+        ok $? "ckpt-merge -o ${at/${PWD##*/}/.}"
+    done
+    left=1
+    for at in 20 30 40; do
+        { CKPT_FAULT=kill:$at tool ckpt-merge whole -o .x.$end; } 2>noise
+        compgen -G ".x.$end.tmp.*" >noise && left=0
+    done
+    [ $left = 0 ] && tool ckpt-merge whole -o .x.$end && cmp -s .x.$end plain.$end && ! compgen -G ".x.$end.tmp.*" >noise
+    ok $? "ckpt-merge -o .x.$end, killed and resumed"
+    rm -f .x.$end plain.$end
+done
+tool ckpt-merge "$model" -o .x.safetensors && tool ckpt-info .x.safetensors && tool ckpt-verify .x.safetensors &&
+    tool ckpt-diff .x.safetensors "$model"
+ok $? 'a hidden file is read'
+rm .x.safetensors
+tool ckpt-merge "$model" -o .x && cmp -s .x/config.json "$model/config.json" && rm -r .x
+ok $? 'a hidden folder'
 fits=$(printf 'n%.0s' $(seq 234))
 tool ckpt-merge "$model" -o $fits && rm -r $fits
 ok $? 'the longest name that fits'

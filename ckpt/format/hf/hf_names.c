@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 #include "hf_names.h"
 
@@ -14,6 +15,12 @@ bool ckpt_hf_is_weights(const char *name)
 {
     return name[0] != '.' &&
            (ends_with(name, ".safetensors") || ends_with(name, ".safetensors.zst"));
+}
+
+bool ckpt_hf_names_file(const char *path)
+{
+    const char *end = strrchr(path, '.');
+    return end && !strcasecmp(end, ".safetensors");
 }
 
 bool ckpt_hf_is_index(const char *name)

@@ -14,6 +14,8 @@
 
 /* Plain or compressed. */
 bool ckpt_hf_is_weights(const char *name);
+/* Is an output of this path, hidden or not, one file of safetensors? */
+bool ckpt_hf_names_file(const char *path);
 /* Configuration and tokenizer: files that go along with weights. */
 bool ckpt_hf_is_extra(const char *name);
 /* One of these by its well-known name: for a folder that holds other files, too. */
