@@ -48,6 +48,4 @@ export LLAMA_CPP_LIB_PATH=$folder/lib LLAMA_PYTHONPATH=$folder/source:$vendor/gg
 export LLAMA_CONVERTER=$vendor/convert_hf_to_gguf.py
 # They were linked in another folder.
 export LD_LIBRARY_PATH=$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# They were linked in another folder.
-export LD_LIBRARY_PATH=$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 exec "$@"
