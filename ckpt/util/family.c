@@ -3,21 +3,25 @@
 
 #include "family.h"
 
-/* 0: it follows from the model's other sizes. A family that is not here has none of these. */
+/* 0: it follows from the model's other sizes, and of eps that it is 1e-6. A family that is not here
+ * has none of these. */
 static const struct defaults {
     const char *type;
-    uint64_t nkv_heads, head_dim, nexperts;
+    uint64_t nkv_heads, head_dim, nexperts, experts_per_token;
+    double eps;
     bool tied;
 } families[] = {
-    {"gemma", 16, 256, 0, true},    {"gemma2", 4, 256, 0, true},
-    {"gemma3", 4, 256, 0, true},    {"gemma3_text", 4, 256, 0, true},
-    {"gpt2", 0, 0, 0, true},        {"gpt_oss", 8, 64, 128, false},
-    {"granitemoe", 0, 0, 8, false}, {"granitemoeshared", 0, 0, 8, false},
-    {"ministral", 8, 0, 0, false},  {"ministral3", 8, 128, 0, false},
-    {"mistral", 8, 0, 0, false},    {"mixtral", 8, 0, 8, false},
-    {"olmoe", 0, 0, 64, false},     {"qwen2", 32, 0, 0, false},
-    {"qwen3", 32, 128, 0, false},   {"qwen3_moe", 4, 0, 128, false},
-    {"smollm3", 4, 0, 0, true},
+    {"gemma", 16, 256, 0, 0, 0, true},          {"gemma2", 4, 256, 0, 0, 0, true},
+    {"gemma3", 4, 256, 0, 0, 0, true},          {"gemma3_text", 4, 256, 0, 0, 0, true},
+    {"gpt2", 0, 0, 0, 0, 1e-5, true},           {"gpt_neox", 0, 0, 0, 0, 1e-5, false},
+    {"gpt_oss", 8, 64, 128, 4, 1e-5, false},    {"granitemoe", 0, 0, 8, 2, 0, false},
+    {"granitemoeshared", 0, 0, 8, 2, 0, false}, {"ministral", 8, 0, 0, 0, 0, false},
+    {"ministral3", 8, 128, 0, 0, 1e-5, false},  {"mistral", 8, 0, 0, 0, 0, false},
+    {"mixtral", 8, 0, 8, 2, 1e-5, false},       {"olmo2", 0, 0, 0, 0, 1e-5, false},
+    {"olmo3", 0, 0, 0, 0, 1e-5, false},         {"olmoe", 0, 0, 64, 8, 1e-5, false},
+    {"phi3", 0, 0, 0, 0, 1e-5, false},          {"qwen2", 32, 0, 0, 0, 0, false},
+    {"qwen3", 32, 128, 0, 0, 0, false},         {"qwen3_moe", 4, 0, 128, 8, 0, false},
+    {"smollm3", 4, 0, 0, 0, 0, true},
 };
 
 static struct defaults defaults_of(const char *type)
@@ -49,6 +53,17 @@ uint64_t ckpt_family_head_dim(const char *type, const json_t *config, uint64_t n
 uint64_t ckpt_family_experts(const char *type)
 {
     return defaults_of(type).nexperts;
+}
+
+uint64_t ckpt_family_experts_per_token(const char *type)
+{
+    return defaults_of(type).experts_per_token;
+}
+
+double ckpt_family_eps(const char *type)
+{
+    const double eps = defaults_of(type).eps;
+    return eps > 0 ? eps : 1e-6;
 }
 
 bool ckpt_family_tied(const char *type)

@@ -17,6 +17,9 @@ uint64_t ckpt_family_head_dim(const char *type, const json_t *config, uint64_t n
                               uint64_t dim);
 /* 0: the family has none. */
 uint64_t ckpt_family_experts(const char *type);
+uint64_t ckpt_family_experts_per_token(const char *type);
+/* Added to the mean of squares, or to the variance, in norms. */
+double ckpt_family_eps(const char *type);
 /* Is the head's weight the embedding's? */
 bool ckpt_family_tied(const char *type);
 

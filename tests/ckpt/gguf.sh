@@ -144,6 +144,8 @@ changed act config.json 's/"hidden_act": "silu"/"hidden_act": "gelu"/'
 refused 1 "hidden_act is 'gelu'" 'another activation' act
 changed gemma config.json 's/"model_type": "llama"/"model_type": "gemma2"/; s/"hidden_act": "silu"/"query_pre_attn_scalar": 24/; s/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 refused 1 "query_pre_attn_scalar is 24: GGUF has no key for it, and llama.cpp takes 16" "Gemma's own scale of scores" gemma
+changed capless config.json 's/"model_type": "llama"/"model_type": "gemma2", "final_logit_softcapping": null/; s/"hidden_act": "silu"/"query_pre_attn_scalar": 16/'
+refused 1 "final_logit_softcapping is none, and llama.cpp's 'gemma2' always caps" 'a cap that an architecture always has' capless
 changed tied config.json 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 refused 1 "lm_head.weight" 'a head that is said to be the embedding, and is not' tied
 cp -r tiny large && sed -i 's/"Ā": 0/"Ā": 4000/' large/tokenizer.json

@@ -66,6 +66,8 @@ MODELS = {
     "granitemoeshared": ("granitemoeshared", dict(EXPERTS, num_local_experts=5, shared_intermediate_size=48,
                                                   embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
                                                   attention_multiplier=0.15), 1e-5, "digits"),
+    "granitemoeshared-none": ("granitemoeshared", dict(EXPERTS, num_local_experts=5, shared_intermediate_size=0),
+                              1e-5, "digits"),
     "gpt_oss": ("gpt_oss", dict(EXPERTS, num_local_experts=5, head_dim=16, **TYPES,
                                 rope_parameters=dict(rope_type="default", rope_theta=1000.0)), 1e-5, "gpt-4o"),
     "gpt2": ("gpt2", dict(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, embd_pdrop=0, attn_pdrop=0,

@@ -289,6 +289,13 @@ static const struct gguf_family families[] = {
 };
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 
+/* One without a shared expert is granitemoe. */
+static bool has_no_shared(const struct gguf_config *config)
+{
+    const json_t *size = json_object_get(config->root, "shared_intermediate_size");
+    return !size || json_is_null(size) || (json_is_integer(size) && !json_integer_value(size));
+}
+
 int gguf_family_of(const struct gguf_family **out, const struct gguf_config *config,
                    struct fsdp_err *err)
 {
@@ -296,6 +303,8 @@ int gguf_family_of(const struct gguf_family **out, const struct gguf_config *con
     char known[512] = "";
     if (!type)
         return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no model_type", config->path);
+    if (!strcmp(type, "granitemoeshared") && has_no_shared(config))
+        type = "granitemoe";
     for (int i = 0; i < NFAMILIES; i++) {
         if (!strcmp(type, families[i].type)) {
             *out = &families[i];

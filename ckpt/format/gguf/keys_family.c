@@ -4,14 +4,17 @@
 #include <string.h>
 
 #include "family.h"
+#include "util/family.h"
 
-static int need_eps(const struct gguf_model *model, const char *key, const char *name,
-                    struct fsdp_err *err)
+static int put_eps(const struct gguf_model *model, const char *key, const char *name,
+                   struct fsdp_err *err)
 {
     double eps;
-    FSDP_TRY(gguf_config_number(&eps, model->config, name, 0, err));
+    const double usual = ckpt_family_eps(model->family->type);
+    FSDP_TRY(gguf_config_number(&eps, model->config, name, usual, err));
     if (!(eps > 0))
-        return fsdp_err_set(err, FSDP_ENOTFOUND, "'%s' has no %s", model->config->path, name);
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s': %s is not positive", model->config->path,
+                            name);
     gguf_key_f32(model->keys, key, eps);
     return FSDP_OK;
 }
@@ -44,7 +47,7 @@ int gguf_keys_llama(struct gguf_model *model, struct fsdp_err *err)
     FSDP_TRY(check_act(model, err));
     FSDP_TRY(gguf_config_need(&ffn, model->config, "intermediate_size", err));
     size_keys(model, ffn);
-    FSDP_TRY(need_eps(model, "%.attention.layer_norm_rms_epsilon", "rms_norm_eps", err));
+    FSDP_TRY(put_eps(model, "%.attention.layer_norm_rms_epsilon", "rms_norm_eps", err));
     return gguf_keys_rope(model, err);
 }
 
@@ -78,7 +81,7 @@ int gguf_keys_gpt2(struct gguf_model *model, struct fsdp_err *err)
                            "is true, which GGUF cannot carry");
     FSDP_TRY(gguf_config_count(&ffn, model->config, "n_inner", err));
     size_keys(model, ffn ? ffn : 4 * model->dim);
-    return need_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_epsilon", err);
+    return put_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_epsilon", err);
 }
 
 int gguf_keys_gpt_neox(struct gguf_model *model, struct fsdp_err *err)
@@ -89,7 +92,7 @@ int gguf_keys_gpt_neox(struct gguf_model *model, struct fsdp_err *err)
     size_keys(model, ffn);
     gguf_key_bool(model->keys, "%.use_parallel_residual",
                   gguf_config_flag(model->config, "use_parallel_residual", true));
-    FSDP_TRY(need_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_eps", err));
+    FSDP_TRY(put_eps(model, "%.attention.layer_norm_epsilon", "layer_norm_eps", err));
     return gguf_keys_rope(model, err);
 }
 
@@ -166,16 +169,25 @@ int gguf_keys_gemma(struct gguf_model *model, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* A null is none; a key that is absent has transformers' value. */
+static int read_softcap(double *out, const struct gguf_model *model, const char *key, double usual,
+                        struct fsdp_err *err)
+{
+    const bool absent = !json_object_get(model->config->root, key);
+    return gguf_config_number(out, model->config, key, absent ? usual : 0, err);
+}
+
 int gguf_keys_softcaps(struct gguf_model *model, struct fsdp_err *err)
 {
+    static const char attn_key[] = "attn_logit_softcapping",
+                      final_key[] = "final_logit_softcapping";
     const bool both = !strcmp(model->family->arch, "gemma2");
     double attn, final;
-    FSDP_TRY(gguf_config_number(&attn, model->config, "attn_logit_softcapping", 0, err));
-    FSDP_TRY(gguf_config_number(&final, model->config, "final_logit_softcapping", 0, err));
+    FSDP_TRY(read_softcap(&attn, model, attn_key, both ? 50 : 0, err));
+    FSDP_TRY(read_softcap(&final, model, final_key, both ? 30 : 0, err));
     if (both && !(attn > 0 && final > 0))
-        return gguf_refuse(model->config, "attn_logit_softcapping", err,
-                           "or final_logit_softcapping is none: llama.cpp's '%s' has both",
-                           model->family->arch);
+        return gguf_refuse(model->config, attn > 0 ? final_key : attn_key, err,
+                           "is none, and llama.cpp's 'gemma2' always caps");
     if (!both && attn > 0)
         return gguf_refuse(model->config, "attn_logit_softcapping", err,
                            "cannot be carried by GGUF's architecture '%s'", model->family->arch);
@@ -235,7 +247,9 @@ int gguf_keys_granite(struct gguf_model *model, struct fsdp_err *err)
 int gguf_keys_experts(struct gguf_model *model, struct fsdp_err *err)
 {
     uint64_t used, ffn;
-    FSDP_TRY(gguf_config_need(&used, model->config, "num_experts_per_tok", err));
+    FSDP_TRY(gguf_config_count(&used, model->config, "num_experts_per_tok", err));
+    if (!used)
+        used = ckpt_family_experts_per_token(model->family->type);
     FSDP_TRY(gguf_config_count(&ffn, model->config, "moe_intermediate_size", err));
     gguf_key_u32(model->keys, "%.expert_count", model->nexperts);
     gguf_key_u32(model->keys, "%.expert_used_count", used);
