@@ -136,14 +136,24 @@ changed heads config.json 's/"num_attention_heads": 4/"num_attention_heads": 8/'
 refused 1 'is not rows of heads as config.json has them' 'another number of heads' heads
 changed width config.json 's/"hidden_size": 64/"hidden_size": 32/'
 refused 1 'is not an embedding of the width in config.json' 'another width' width
-changed scaling config.json 's/"rope_scaling": null/"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}/'
-refused 1 "rope_scaling has rope_type 'dynamic'" 'positions that GGUF cannot carry' scaling
-changed truncate config.json 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 16}/'
+changed scaling config.json 's/"rope_scaling": null/"rope_scaling": {"rope_type": "proportional", "factor": 2.0}/'
+refused 1 "rope_scaling has rope_type 'proportional'" 'positions that GGUF cannot carry' scaling
+changed dynamic config.json 's/"rope_scaling": null/"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}/'
+merge dynamic -o dynamic.gguf && holds err "rope_scaling of type 'dynamic' is not carried"
+ok $? 'positions that change with the length of a text are not carried, and a line says so'
+yarn='{"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 16}'
+changed truncate config.json "s/\"rope_scaling\": null/\"rope_scaling\": $yarn/; s/\"model_type\": \"llama\"/\"model_type\": \"qwen2\"/"
 refused 1 'rope_scaling has truncate false' 'a YaRN that GGUF cannot carry' truncate
+changed local config.json 's/"model_type": "llama"/"model_type": "olmo3", "rope_parameters": {"full_attention": {"rope_theta": 1000}, "sliding_attention": {"rope_theta": 500}}/'
+refused 1 "GGUF's architecture 'olmo2' has one" 'two bases of positions' local
+changed wide config.json 's/"model_type": "llama"/"model_type": "qwen2"/; s/"head_dim": 16/"head_dim": 24/'
+refused 1 "head_dim is 24: 4 heads of it are not hidden_size" 'heads of another width' wide
 changed act config.json 's/"hidden_act": "silu"/"hidden_act": "gelu"/'
 refused 1 "hidden_act is 'gelu'" 'another activation' act
 changed gemma config.json 's/"model_type": "llama"/"model_type": "gemma2"/; s/"hidden_act": "silu"/"query_pre_attn_scalar": 24/; s/"tie_word_embeddings": false/"tie_word_embeddings": true/'
 refused 1 "query_pre_attn_scalar is 24: GGUF has no key for it, and llama.cpp takes 16" "Gemma's own scale of scores" gemma
+changed untied config.json 's/"model_type": "llama"/"model_type": "gemma"/; s/"hidden_act": "silu"/"hidden_act": "gelu"/'
+refused 1 "tie_word_embeddings is false, and llama.cpp's 'gemma' takes the embedding for the head" 'a head that an architecture lacks' untied
 changed capless config.json 's/"model_type": "llama"/"model_type": "gemma2", "final_logit_softcapping": null/; s/"hidden_act": "silu"/"query_pre_attn_scalar": 16/'
 refused 1 "final_logit_softcapping is none, and llama.cpp's 'gemma2' always caps" 'a cap that an architecture always has' capless
 changed tied config.json 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'

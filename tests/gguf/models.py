@@ -2,6 +2,7 @@
 """Tiny models of the families that are written as GGUF, with a tokenizer each, against llama.cpp.
 
 list                 the families
+peers                those that llama.cpp's own converter writes, too, and as transformers computes them
 make FAMILY...       a model of each in folder FAMILY, with every trait of the family that GGUF can carry
 check FAMILY...      prints a TAP line for each check of each family, of FAMILY.f32.gguf:
   logits             llama.cpp's are those of transformers in fp64, within BOUND of the largest
@@ -26,10 +27,14 @@ TEXTS = ["Hello, world! It's 12345 o'clock; we'LL see.", "  two  spaces\n\n\nand
 COMMON = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
               num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.2)
 TYPES = dict(sliding_window=7, layer_types=["sliding_attention", "full_attention"] * 2)
+FULL = ["full_attention"] * 4
 EXPERTS = dict(COMMON, num_experts_per_tok=2)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32, rope_theta=1000.0)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=1000.0)
+# llama.cpp takes the short factors as long as its context, of 256 tokens at least, is not above the original one.
+LONG = dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=256,
+            short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[1.5 + i for i in range(8)])
 # name: (model_type, keys of config.json, bound, tokenizer)
 MODELS = {
     "llama": ("llama", dict(COMMON, head_dim=20, attention_bias=True, mlp_bias=True), 1e-5, "llama3"),
@@ -37,28 +42,52 @@ MODELS = {
     "llama-yarn": ("llama", dict(COMMON, rope_parameters=YARN), 1e-5, "llama3"),
     "llama-linear": ("llama", dict(COMMON, rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=1000.0)),
                      1e-5, "digits"),
+    "llama-dynamic": ("llama", dict(COMMON, rope_parameters=dict(rope_type="dynamic", factor=4.0, rope_theta=1000.0)),
+                      1e-5, "digits"),
+    "llama-yarn-bounds": ("llama", dict(COMMON, head_dim=20, rope_parameters=dict(YARN, truncate=False, beta_fast=8.0,
+                                                                                  attention_factor=1.25)), 1e-5, "llama3"),
+    "llama-yarn-mscale": ("llama", dict(COMMON, rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.3)),
+                          1e-5, "llama3"),
+    "llama-long": ("llama", dict(COMMON, max_position_embeddings=1024, rope_parameters=dict(LONG, attention_factor=1.25)),
+                   1e-5, "llama3"),
     "llama-tekken": ("llama", dict(COMMON), 1e-5, "tekken"),
     "qwen2-35": ("qwen2", dict(COMMON), 1e-5, "qwen35"),
     "mistral": ("mistral", dict(COMMON, head_dim=20, sliding_window=None), 1e-5, "spm"),
     "mixtral": ("mixtral", dict(EXPERTS, num_local_experts=5, sliding_window=None), 1e-5, "spm"),
     "qwen2": ("qwen2", dict(COMMON), 1e-5, "qwen2"),
+    "qwen2-yarn": ("qwen2", dict(COMMON, rope_parameters=dict(YARN, attention_factor=1.25)), 1e-5, "qwen2"),
     "qwen3": ("qwen3", dict(COMMON, head_dim=24), 1e-5, "qwen2"),
     "qwen3_moe": ("qwen3_moe", dict(EXPERTS, num_experts=6, moe_intermediate_size=32, head_dim=24, norm_topk_prob=True),
                   1e-5, "qwen2"),
     "smollm3": ("smollm3", dict(COMMON, no_rope_layers=[1, 1, 1, 0]), 1e-5, "llama3"),
+    "smollm3-heads": ("smollm3", dict(COMMON, head_dim=20), 1e-5, "llama3"),
     "olmo2": ("olmo2", dict(COMMON), 1e-5, "dbrx"),
+    "olmo2-tied": ("olmo2", dict(COMMON, tie_word_embeddings=True, hidden_act="swish"), 1e-5, "dbrx"),
     "olmo3": ("olmo3", dict(COMMON, **TYPES), 1e-5, "dbrx"),
+    "olmo3-yarn": ("olmo3", dict(COMMON, **TYPES, tie_word_embeddings=True, rope_parameters=dict(
+        full_attention=dict(YARN, attention_factor=1.25), sliding_attention=dict(rope_type="default", rope_theta=1000.0))),
+        1e-5, "dbrx"),
     "olmoe": ("olmoe", dict(EXPERTS, num_experts=6, num_key_value_heads=4, norm_topk_prob=False), 1e-5, "gpt2"),
     "phi3": ("phi3", dict(COMMON, sliding_window=None), 1e-5, "spm"),
-    # llama.cpp takes the short factors as long as its context, of 256 tokens at least, is not above the original one.
     "phi3-long": ("phi3", dict(COMMON, sliding_window=None, original_max_position_embeddings=256,
-                               max_position_embeddings=1024, rope_parameters=dict(
-        rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=256,
-        short_factor=[1.0 + i / 8 for i in range(8)], long_factor=[1.5 + i for i in range(8)])), 1e-5, "spm"),
+                               max_position_embeddings=1024, rope_parameters=dict(LONG)), 1e-5, "spm"),
+    "phi3-attention": ("phi3", dict(COMMON, sliding_window=None, original_max_position_embeddings=256,
+                                    max_position_embeddings=1024, rope_parameters=dict(LONG, attention_factor=1.5)),
+                       1e-5, "spm"),
     "gemma": ("gemma", dict(COMMON, head_dim=20, initializer_range=0.1), 1e-3, "spm-nospace"),
     "gemma2": ("gemma2", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, final_logit_softcapping=5.0,
                               attn_logit_softcapping=3.0, **TYPES), 1e-3, "spm-nospace"),
     "gemma3_text": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, **TYPES), 1e-3, "spm-nospace"),
+    "gemma3_text-linear": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, **TYPES, rope_parameters=dict(
+        full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+        sliding_attention=dict(rope_type="default", rope_theta=1e4))), 1e-3, "spm-nospace"),
+    "gemma3_text-full": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, layer_types=FULL), 1e-3,
+                         "spm-nospace"),
+    "gemma2-full": ("gemma2", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, layer_types=FULL), 1e-3, "spm-nospace"),
+    "gpt_oss-full": ("gpt_oss", dict(EXPERTS, num_local_experts=5, head_dim=16, layer_types=FULL,
+                                     rope_parameters=dict(rope_type="default", rope_theta=1000.0)), 1e-5, "gpt-4o"),
+    "olmo3-full": ("olmo3", dict(COMMON, layer_types=FULL), 1e-5, "dbrx"),
+    "granite-llama3": ("granite", dict(COMMON, head_dim=20, rope_parameters=LLAMA3), 1e-5, "digits"),
     "granite": ("granite", dict(COMMON, attention_bias=True, mlp_bias=True, embedding_multiplier=12.0,
                                 logits_scaling=8.0, residual_multiplier=0.22, attention_multiplier=0.15), 1e-5, "digits"),
     "granitemoe": ("granitemoe", dict(EXPERTS, num_local_experts=5, embedding_multiplier=12.0, logits_scaling=8.0,
@@ -68,12 +97,20 @@ MODELS = {
                                                   attention_multiplier=0.15), 1e-5, "digits"),
     "granitemoeshared-none": ("granitemoeshared", dict(EXPERTS, num_local_experts=5, shared_intermediate_size=0),
                               1e-5, "digits"),
+    "gpt_oss-yarn": ("gpt_oss", dict(EXPERTS, num_local_experts=5, head_dim=16, **TYPES, rope_parameters=YARN),
+                     1e-5, "gpt-4o"),
     "gpt_oss": ("gpt_oss", dict(EXPERTS, num_local_experts=5, head_dim=16, **TYPES,
                                 rope_parameters=dict(rope_type="default", rope_theta=1000.0)), 1e-5, "gpt-4o"),
     "gpt2": ("gpt2", dict(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, embd_pdrop=0, attn_pdrop=0,
                           resid_pdrop=0, initializer_range=0.2), 1e-3, "gpt2"),
     "gpt_neox": ("gpt_neox", dict(COMMON, rotary_pct=0.5, num_key_value_heads=None), 1e-3, "gpt2"),
 }
+# Not GPT-2 and GPT-NeoX, whose folders of transformers 5 the converter does not read, nor Qwen2, to whose tokenizer
+# transformers adds a token. Of the others the converter has no such family, or leaves out a part of what they compute.
+NO_PEER = ("gpt2", "gpt_neox", "qwen2", "qwen2-35", "qwen2-yarn", "llama-dynamic", "llama-yarn-bounds",
+           "llama-yarn-mscale", "llama-long",
+           "olmo2-tied", "olmo3-yarn", "olmo3-full", "phi3-attention", "gemma2-full",
+           "gemma3_text-full", "gpt_oss-full", "granite-llama3")
 # ---- tokenizers --------------------------------------------------------------------------------
 
 CONTRACTIONS, ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -171,8 +208,8 @@ def make_one(name, seed):
 
 
 def load(name):
-    mixture = {"experts_implementation": "eager"} if "num_experts_per_tok" in MODELS[name][1] else {}
-    return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float64, attn_implementation="eager", **mixture).eval()
+    more = {"experts_implementation": "eager"} if "num_experts_per_tok" in MODELS[name][1] else {}
+    return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float64, attn_implementation="eager", **more).eval()
 
 
 def router_margin(name):
@@ -233,4 +270,5 @@ def check(*names):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"list": lambda: print(*MODELS), "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"list": lambda: print(*MODELS), "peers": lambda: print(*(name for name in MODELS if name not in NO_PEER)),
+     "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])

@@ -27,8 +27,8 @@ MORE = {
 }
 # Keys that a config.json may leave out, for which transformers has values: none of these sizes gives them by itself.
 OPTIONAL = ("num_key_value_heads", "head_dim", "num_experts", "num_local_experts", "shared_intermediate_size", "n_inner",
-            "tie_word_embeddings", "attention_bias", "mlp_bias", "sliding_window", "num_experts_per_tok", "rms_norm_eps",
-            "layer_norm_eps", "layer_norm_epsilon", "attn_logit_softcapping", "final_logit_softcapping")
+            "tie_word_embeddings", "attention_bias", "mlp_bias", "sliding_window", "num_experts_per_tok", "rope_parameters",
+            "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "attn_logit_softcapping", "final_logit_softcapping")
 SIZES = dict(vocab_size=256, hidden_size=128, intermediate_size=24, num_hidden_layers=2, num_attention_heads=64,
              max_position_embeddings=48)
 IMAGES = ("vocab_size", "num_attention_heads", "num_hidden_layers")  # of gemma3's text_config, as published

@@ -3,7 +3,7 @@
 # ckpt-merge --check against transformers: a model of every family that it writes is right, tied and untied, and with one
 # tensor less, one more or one of another shape it is not; also where config.json lacks keys for which transformers has
 # values. The Hub's library reads the card of a merge.
-# run: timeout=400
+# run: timeout=600
 cd "$TEST_TMP" || exit 1
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"

@@ -18,6 +18,7 @@ struct gguf_model {
     uint64_t nlayers, dim, nheads, nkv_heads, head_dim, max_seq_len;
     uint64_t nexperts; /* 0: it has none */
     bool tied;         /* the head's weight is the embedding's */
+    bool has_original; /* the length before positions were scaled is written */
     struct gguf_constant {
         const char *name; /* of a tensor */
         float *values;    /* [nvalues], owned */
@@ -61,9 +62,13 @@ struct gguf_family {
     const char *act_key;
     uint64_t window;   /* where config.json has no sliding_window */
     double rope_theta; /* where it has none */
-    bool no_rope, partial_rope, long_rope;
+    double original;   /* where it has no original_max_position_embeddings; 0: that of positions */
+    bool no_rope, partial_rope;
+    bool long_rope;   /* llama.cpp reads longrope's factors for it */
+    bool any_factors; /* and one set of factors of frequencies, whatever they come from */
     bool copies_tied; /* llama.cpp wants output.weight, also where the head is tied */
-    int (*keys[6])(struct gguf_model *model, struct fsdp_err *err); /* ends with NULL */
+    bool only_tied;   /* it has no output.weight */
+    int (*keys[8])(struct gguf_model *model, struct fsdp_err *err); /* ends with NULL */
 };
 /* FSDP_EUNSUPPORTED names those that there are. */
 int gguf_family_of(const struct gguf_family **out, const struct gguf_config *config,
@@ -75,6 +80,7 @@ int gguf_keys_vocab(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_gpt2(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_gpt_neox(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_head_dim(struct gguf_model *model, struct fsdp_err *err);
+int gguf_keys_even_heads(struct gguf_model *model, struct fsdp_err *err); /* without that key */
 int gguf_keys_window(struct gguf_model *model, struct fsdp_err *err); /* one that is not carried */
 int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_gemma(struct gguf_model *model, struct fsdp_err *err);

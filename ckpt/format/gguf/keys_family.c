@@ -19,12 +19,30 @@ static int put_eps(const struct gguf_model *model, const char *key, const char *
     return FSDP_OK;
 }
 
+/* Names of one function; llama.cpp has but one GELU, that by tanh. */
+static bool is_same_act(const char *one, const char *other)
+{
+    static const char *const acts[][9] = {{"silu", "swish"},
+                                          {"gelu", "gelu_new", "gelu_fast", "gelu_accurate",
+                                           "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh"}};
+    if (!strcmp(one, other))
+        return true;
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+        int found = 0;
+        for (const char *const *name = acts[i]; *name; name++)
+            found += !strcmp(*name, one) || !strcmp(*name, other);
+        if (found == 2)
+            return true;
+    }
+    return false;
+}
+
 static int check_act(const struct gguf_model *model, struct fsdp_err *err)
 {
     const struct gguf_family *family = model->family;
     const char *act =
         family->act ? gguf_config_text(model->config, family->act_key, family->act) : NULL;
-    if (!act || !strcmp(act, family->act))
+    if (!act || is_same_act(act, family->act))
         return FSDP_OK;
     return gguf_refuse(model->config, family->act_key, err,
                        "is '%.32s': GGUF's architecture '%s' has '%s' alone", act, family->arch,
@@ -67,6 +85,18 @@ int gguf_keys_head_dim(struct gguf_model *model, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* llama.cpp takes heads of width / heads elements for these. */
+int gguf_keys_even_heads(struct gguf_model *model, struct fsdp_err *err)
+{
+    if (model->head_dim * model->nheads == model->dim)
+        return FSDP_OK;
+    return gguf_refuse(model->config, "head_dim", err,
+                       "is %llu: %llu heads of it are not hidden_size, which GGUF's architecture "
+                       "'%s' cannot carry",
+                       (unsigned long long)model->head_dim, (unsigned long long)model->nheads,
+                       model->family->arch);
+}
+
 /* ---- GPT ------------------------------------------------------------------------------------- */
 
 int gguf_keys_gpt2(struct gguf_model *model, struct fsdp_err *err)
@@ -105,6 +135,8 @@ int gguf_keys_window(struct gguf_model *model, struct fsdp_err *err)
     const bool qwen =
         !strncmp(model->family->type, "qwen", 4) || !strcmp(model->family->type, "smollm3");
     FSDP_TRY(gguf_config_count(&window, model->config, "sliding_window", err));
+    if (!json_object_get(model->config->root, "sliding_window"))
+        window = model->family->window;
     if (qwen && !gguf_config_flag(model->config, "use_sliding_window", false))
         return FSDP_OK;
     if (!window || window >= model->max_seq_len)
@@ -116,11 +148,27 @@ int gguf_keys_window(struct gguf_model *model, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* llama.cpp takes a file without a window for one. For others some layer must have one. */
+static bool can_lack_windows(const struct gguf_model *model)
+{
+    return !strcmp(model->family->arch, "gemma3") || !strcmp(model->family->arch, "olmo2");
+}
+
+/* window 0: no layer has one. Then all have one of the longest text. */
+static void window_keys(struct gguf_model *model, bool *slides, uint64_t window)
+{
+    gguf_key_u32(model->keys, "%.attention.sliding_window", window ? window : model->max_seq_len);
+    for (size_t i = 0; !window && i < model->nlayers; i++)
+        slides[i] = true;
+    gguf_key_bools(model->keys, "%.attention.sliding_window_pattern", slides,
+                   (size_t)model->nlayers);
+}
+
 /* Which layers have a window: by layer_types, else all but each nth. */
 int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err)
 {
     const json_t *types = json_object_get(model->config->root, "layer_types");
-    uint64_t window, every = 2;
+    uint64_t window = 0, every = 2;
     bool *slides = fsdp_alloc((size_t)model->nlayers, sizeof *slides, "layer types", err);
     int rc =
         slides ? gguf_config_count(&window, model->config, "sliding_window", err) : FSDP_ENOMEM;
@@ -139,15 +187,14 @@ int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err)
         rc = fsdp_err_set(err, FSDP_EINVAL, "'%s': layer_types has %zu entries for %llu layers",
                           model->config->path, json_array_size(types),
                           (unsigned long long)model->nlayers);
+    bool any = false;
     for (size_t i = 0; rc == FSDP_OK && i < model->nlayers; i++) {
         const char *type = json_string_value(json_array_get(types, i));
         slides[i] = type ? !strcmp(type, "sliding_attention") : (i + 1) % every != 0;
+        any |= slides[i] && window;
     }
-    if (rc == FSDP_OK && window) {
-        gguf_key_u32(model->keys, "%.attention.sliding_window", window);
-        gguf_key_bools(model->keys, "%.attention.sliding_window_pattern", slides,
-                       (size_t)model->nlayers);
-    }
+    if (rc == FSDP_OK && (any || !can_lack_windows(model)))
+        window_keys(model, slides, any ? window : 0);
     fsdp_free(slides);
     return rc;
 }
@@ -214,15 +261,11 @@ int gguf_keys_smollm3(struct gguf_model *model, struct fsdp_err *err)
 
 int gguf_keys_phi3(struct gguf_model *model, struct fsdp_err *err)
 {
-    uint64_t original;
-    const json_t *root = model->config->root;
-    const json_t *rope = json_object_get(root, "rope_parameters");
-    rope = json_is_object(rope) ? rope : json_object_get(root, "rope_scaling");
-    FSDP_TRY(gguf_config_count(&original, model->config, "original_max_position_embeddings", err));
-    /* Scaled positions have written it. */
-    if (!json_is_array(json_object_get(rope, "long_factor")))
-        gguf_key_u32(model->keys, "%.rope.scaling.original_context_length",
-                     original ? original : model->max_seq_len);
+    double original;
+    FSDP_TRY(gguf_config_number(&original, model->config, "original_max_position_embeddings",
+                                model->family->original, err));
+    if (!model->has_original)
+        gguf_key_u32(model->keys, "%.rope.scaling.original_context_length", (uint64_t)original);
     return FSDP_OK;
 }
 
@@ -292,8 +335,8 @@ int gguf_keys_olmoe(struct gguf_model *model, struct fsdp_err *err)
             "is true: llama.cpp's 'olmoe' leaves the weights of experts as they are");
     if (model->nkv_heads != model->nheads)
         return gguf_refuse(model->config, "num_key_value_heads", err,
-                           "is less than num_attention_heads, which GGUF's architecture 'olmoe' "
-                           "cannot carry");
+                           "is not num_attention_heads, which GGUF's architecture 'olmoe' cannot "
+                           "carry");
     return FSDP_OK;
 }
 

@@ -13,6 +13,7 @@
  * (rope_scaling, rope_theta next to it) write it. */
 struct rope {
     const json_t *object; /* NULL: none */
+    const json_t *whole;  /* where `object` is of some layers alone: what it lies in */
     const char *key;      /* of config.json, for errors */
 };
 
@@ -24,9 +25,14 @@ static const json_t *object_of(const json_t *parent, const char *key)
 
 static struct rope find_rope(const struct gguf_config *config)
 {
-    struct rope rope = {object_of(config->root, "rope_parameters"), "rope_parameters"};
+    struct rope rope = {.object = object_of(config->root, "rope_parameters"),
+                        .key = "rope_parameters"};
     if (!rope.object)
-        rope = (struct rope){object_of(config->root, "rope_scaling"), "rope_scaling"};
+        rope =
+            (struct rope){.object = object_of(config->root, "rope_scaling"), .key = "rope_scaling"};
+    rope.whole = rope.object;
+    const json_t *full = object_of(rope.object, "full_attention");
+    rope.object = full ? full : rope.object;
     return rope;
 }
 
@@ -83,6 +89,42 @@ static float *add_constant(struct gguf_model *model, const char *name, size_t nv
 
 /* ---- kinds of scaling ------------------------------------------------------------------------ */
 
+/* The length that a model was trained with, before its positions were scaled. */
+static int original_length(double *out, const struct gguf_model *model, const struct rope *rope,
+                           struct fsdp_err *err)
+{
+    static const char key[] = "original_max_position_embeddings";
+    *out = 0;
+    if (rope->object == rope->whole)
+        FSDP_TRY(gguf_config_number(out, model->config, key, model->family->original, err));
+    if (*out > 0)
+        return FSDP_OK;
+    if (has(rope->object, key))
+        return need_number(out, model, rope, key, err);
+    *out = (double)model->max_seq_len;
+    return FSDP_OK;
+}
+
+static void original_key(struct gguf_model *model, double original)
+{
+    gguf_key_u32(model->keys, "%.rope.scaling.original_context_length", (uint64_t)original);
+    model->has_original = true;
+}
+
+/* What cosines and sines are multiplied with: llama.cpp does so in all layers. */
+static int attn_factor_key(struct gguf_model *model, const struct rope *rope, double factor,
+                           struct fsdp_err *err)
+{
+    if (fabs(factor - 1) < 1e-9)
+        return FSDP_OK;
+    if (!strcmp(model->family->arch, "gemma3"))
+        return gguf_refuse(model->config, rope->key, err,
+                           "has an attention factor of some layers alone, which GGUF's "
+                           "architecture 'gemma3' cannot carry");
+    gguf_key_f32(model->keys, "%.rope.scaling.attn_factor", factor);
+    return FSDP_OK;
+}
+
 static int linear_keys(struct gguf_model *model, const struct rope *rope, struct fsdp_err *err)
 {
     double factor;
@@ -92,30 +134,92 @@ static int linear_keys(struct gguf_model *model, const struct rope *rope, struct
     return FSDP_OK;
 }
 
-static int yarn_keys(struct gguf_model *model, const struct rope *rope, struct fsdp_err *err)
+/* ---- YaRN: Peng et al. 2023, as transformers computes it ------------------------------------- */
+
+struct yarn {
+    double factor, original, beta_fast, beta_slow, attn;
+};
+
+static double magnitude(double factor, double scale)
 {
-    static const char *const others[] = {"mscale", "mscale_all_dim", "attention_factor",
-                                         "llama_4_scaling_beta"};
-    double factor, original;
-    FSDP_TRY(need_number(&factor, model, rope, "factor", err));
-    FSDP_TRY(need_number(&original, model, rope, "original_max_position_embeddings", err));
-    if (json_is_false(json_object_get(rope->object, "truncate")))
-        return gguf_refuse(model->config, rope->key, err,
-                           "has truncate false: llama.cpp rounds the bounds of YaRN's correction, "
-                           "and GGUF has no key for it");
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (has(rope->object, others[i]))
-            return gguf_refuse(model->config, rope->key, err,
-                               "has %s, which is not written as GGUF", others[i]);
-    gguf_key_text(model->keys, "%.rope.scaling.type", "yarn");
-    gguf_key_f32(model->keys, "%.rope.scaling.factor", factor);
-    gguf_key_u32(model->keys, "%.rope.scaling.original_context_length", (uint64_t)original);
-    gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_fast",
-                 number_in(rope->object, "beta_fast", 32));
-    gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_slow",
-                 number_in(rope->object, "beta_slow", 1));
+    return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
+}
+
+/* 0 stands for the usual value, too. */
+static double number_or(const json_t *object, const char *key, double usual)
+{
+    const double value = number_in(object, key, usual);
+    return value != 0 ? value : usual;
+}
+
+static int read_yarn(struct yarn *yarn, const struct gguf_model *model, const struct rope *rope,
+                     struct fsdp_err *err)
+{
+    const double mscale = number_in(rope->object, "mscale", 0);
+    const double all_dim = number_in(rope->object, "mscale_all_dim", 0);
+    FSDP_TRY(original_length(&yarn->original, model, rope, err));
+    if (json_is_null(json_object_get(rope->object, "factor")))
+        yarn->factor = (double)model->max_seq_len / yarn->original;
+    else
+        FSDP_TRY(need_number(&yarn->factor, model, rope, "factor", err));
+    yarn->beta_fast = number_or(rope->object, "beta_fast", 32);
+    yarn->beta_slow = number_or(rope->object, "beta_slow", 1);
+    yarn->attn = magnitude(yarn->factor, 1);
+    if (mscale != 0 && all_dim != 0)
+        yarn->attn = magnitude(yarn->factor, mscale) / magnitude(yarn->factor, all_dim);
+    yarn->attn = number_in(rope->object, "attention_factor", yarn->attn);
     return FSDP_OK;
 }
+
+/* The pair of a head that turns so often within the original length. */
+static double pair_of_turns(const struct yarn *yarn, double turns, double dim, double theta)
+{
+    return dim * log(yarn->original / (turns * 2 * M_PI)) / (2 * log(theta));
+}
+
+/* llama.cpp rounds the bounds between which the scaling begins. Where they are not rounded, its
+ * factors of frequencies say the same. */
+static int yarn_factors(struct gguf_model *model, const struct rope *rope, const struct yarn *yarn,
+                        double theta, struct fsdp_err *err)
+{
+    const double dim = (double)model->head_dim;
+    const double low = fmax(pair_of_turns(yarn, yarn->beta_fast, dim, theta), 0);
+    const double high = fmin(pair_of_turns(yarn, yarn->beta_slow, dim, theta), dim - 1);
+    const double width = high != low ? high - low : 0.001;
+    const size_t half = (size_t)model->head_dim / 2;
+    float *values = add_constant(model, "rope_freqs.weight", half, err);
+    if (!values)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i < half; i++) {
+        const double ramp = fmin(fmax(((double)i - low) / width, 0), 1);
+        values[i] = (float)(1 / (ramp / yarn->factor + 1 - ramp));
+    }
+    return attn_factor_key(model, rope, yarn->attn, err);
+}
+
+static int yarn_keys(struct gguf_model *model, const struct rope *rope, double theta,
+                     struct fsdp_err *err)
+{
+    struct yarn yarn;
+    FSDP_TRY(read_yarn(&yarn, model, rope, err));
+    if (json_is_false(json_object_get(rope->whole, "truncate"))) {
+        if (model->family->any_factors)
+            return yarn_factors(model, rope, &yarn, theta, err);
+        return gguf_refuse(model->config, rope->key, err,
+                           "has truncate false: llama.cpp rounds the bounds of YaRN's correction, "
+                           "so that its logits differ; take truncate out of config.json for a file "
+                           "as llama.cpp's own converter writes it");
+    }
+    gguf_key_text(model->keys, "%.rope.scaling.type", "yarn");
+    gguf_key_f32(model->keys, "%.rope.scaling.factor", yarn.factor);
+    original_key(model, yarn.original);
+    gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_fast", yarn.beta_fast);
+    gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_slow", yarn.beta_slow);
+    /* llama.cpp's own factor follows from `factor`. */
+    return attn_factor_key(model, rope, yarn.attn / magnitude(yarn.factor, 1), err);
+}
+
+/* ---- factors of frequencies ------------------------------------------------------------------ */
 
 /* Llama 3.1's scaling by wave length: as factors that frequencies are divided by. */
 static int llama3_factors(struct gguf_model *model, const struct rope *rope, double theta,
@@ -125,7 +229,7 @@ static int llama3_factors(struct gguf_model *model, const struct rope *rope, dou
     FSDP_TRY(need_number(&factor, model, rope, "factor", err));
     FSDP_TRY(need_number(&low, model, rope, "low_freq_factor", err));
     FSDP_TRY(need_number(&high, model, rope, "high_freq_factor", err));
-    FSDP_TRY(need_number(&original, model, rope, "original_max_position_embeddings", err));
+    FSDP_TRY(original_length(&original, model, rope, err));
     const size_t half = (size_t)model->head_dim / 2;
     float *values = add_constant(model, "rope_freqs.weight", half, err);
     if (!values)
@@ -156,25 +260,41 @@ static int copy_factors(struct gguf_model *model, const struct rope *rope, const
 
 static int long_keys(struct gguf_model *model, const struct rope *rope, struct fsdp_err *err)
 {
-    double original = number_in(rope->object, "original_max_position_embeddings", 0);
+    double original;
     const size_t half = (size_t)rope_dim(model, rope->object) / 2;
-    if (original <= 0)
-        FSDP_TRY(gguf_config_number(&original, model->config, "original_max_position_embeddings", 0,
-                                    err));
+    FSDP_TRY(original_length(&original, model, rope, err));
     if (original <= 1)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s': %s has no original_max_position_embeddings",
-                            model->config->path, rope->key);
-    const double scale = (double)model->max_seq_len / original;
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "'%s': %s has an original_max_position_embeddings of %g",
+                            model->config->path, rope->key, original);
+    const double scale = number_in(rope->object, "factor", (double)model->max_seq_len / original);
     const double attn = scale > 1 ? sqrt(1 + log(scale) / log(original)) : 1;
-    if (has(rope->object, "attention_factor") || has(rope->object, "short_mscale"))
-        return gguf_refuse(model->config, rope->key, err,
-                           "has an attention_factor, which is not written as GGUF");
     FSDP_TRY(copy_factors(model, rope, "long_factor", "rope_factors_long.weight", half, err));
     FSDP_TRY(copy_factors(model, rope, "short_factor", "rope_factors_short.weight", half, err));
     gguf_key_text(model->keys, "%.rope.scaling.type", "longrope");
-    gguf_key_u32(model->keys, "%.rope.scaling.original_context_length", (uint64_t)original);
-    gguf_key_f32(model->keys, "%.rope.scaling.attn_factor", attn);
+    original_key(model, original);
+    gguf_key_f32(model->keys, "%.rope.scaling.attn_factor",
+                 number_in(rope->object, "attention_factor", attn));
     return FSDP_OK;
+}
+
+/* ---- the kind -------------------------------------------------------------------------------- */
+
+/* transformers scales them anew for each longer text. */
+static int keep_dynamic(const struct gguf_model *model, const struct rope *rope)
+{
+    fsdp_log(FSDP_LOG_WARN,
+             "'%s': %s of type 'dynamic' is not carried: it is of texts of more than %llu tokens, "
+             "which get other logits in llama.cpp",
+             model->config->path, rope->key, (unsigned long long)model->max_seq_len);
+    return FSDP_OK;
+}
+
+static bool is_long(const struct gguf_model *model, const char *type)
+{
+    if (!strcmp(model->family->type, "phi3") && !strcmp(type, "yarn"))
+        return true; /* so Microsoft's first files call it */
+    return !strcmp(type, "longrope") || !strcmp(type, "su");
 }
 
 static int scaling_keys(struct gguf_model *model, const struct rope *rope, double theta,
@@ -183,14 +303,16 @@ static int scaling_keys(struct gguf_model *model, const struct rope *rope, doubl
     const char *type = type_of(rope->object);
     if (!strcmp(type, "default"))
         return FSDP_OK;
+    if (!strcmp(type, "dynamic"))
+        return keep_dynamic(model, rope);
+    if (is_long(model, type) && model->family->long_rope)
+        return long_keys(model, rope, err);
     if (!strcmp(type, "linear"))
         return linear_keys(model, rope, err);
     if (!strcmp(type, "yarn"))
-        return yarn_keys(model, rope, err);
-    if (!strcmp(type, "llama3") && !strcmp(model->family->arch, "llama"))
+        return yarn_keys(model, rope, theta, err);
+    if (!strcmp(type, "llama3") && model->family->any_factors)
         return llama3_factors(model, rope, theta, err);
-    if ((!strcmp(type, "longrope") || !strcmp(type, "su")) && model->family->long_rope)
-        return long_keys(model, rope, err);
     return gguf_refuse(model->config, rope->key, err,
                        "has rope_type '%.32s', which GGUF's architecture '%s' cannot carry", type,
                        model->family->arch);
@@ -198,26 +320,34 @@ static int scaling_keys(struct gguf_model *model, const struct rope *rope, doubl
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Of layers with a window. */
-static int sliding_keys(struct gguf_model *model, const json_t *sliding, struct fsdp_err *err)
+/* Of layers with a window. theta: of those without. */
+static int sliding_keys(struct gguf_model *model, const json_t *sliding, double theta,
+                        struct fsdp_err *err)
 {
-    double theta;
+    const char *arch = model->family->arch;
+    double own = theta;
     if (sliding && strcmp(type_of(sliding), "default"))
         return gguf_refuse(model->config, "rope_parameters", err,
                            "scales the positions of layers with a window, which GGUF cannot carry");
-    FSDP_TRY(gguf_config_number(&theta, model->config, "rope_local_base_freq", 1e4, err));
-    gguf_key_f32(model->keys, "%.rope.freq_base_swa", number_in(sliding, "rope_theta", theta));
+    if (!strcmp(arch, "gemma3"))
+        FSDP_TRY(gguf_config_number(&own, model->config, "rope_local_base_freq", 1e4, err));
+    own = number_in(sliding, "rope_theta", own);
+    if (!strcmp(arch, "olmo2") && own != theta)
+        return gguf_refuse(model->config, "rope_parameters", err,
+                           "has a rope_theta of %g for layers with a window and of %g for others, "
+                           "and GGUF's architecture 'olmo2' has one",
+                           own, theta);
+    gguf_key_f32(model->keys, "%.rope.freq_base_swa", own);
     return FSDP_OK;
 }
 
 int gguf_keys_rope(struct gguf_model *model, struct fsdp_err *err)
 {
-    struct rope rope = find_rope(model->config);
-    const json_t *sliding = object_of(rope.object, "sliding_attention");
-    const json_t *full = object_of(rope.object, "full_attention");
+    const struct rope rope = find_rope(model->config);
+    const json_t *sliding = object_of(rope.whole, "sliding_attention");
+    const char *arch = model->family->arch;
     const double usual = model->family->rope_theta > 0 ? model->family->rope_theta : 1e4;
     double theta;
-    rope.object = full ? full : rope.object;
     FSDP_TRY(gguf_config_number(&theta, model->config, "rope_theta", usual, err));
     theta = number_in(rope.object, "rope_theta", theta);
     const uint64_t dim = rope_dim(model, rope.object);
@@ -225,11 +355,10 @@ int gguf_keys_rope(struct gguf_model *model, struct fsdp_err *err)
         return gguf_refuse(model->config, "partial_rotary_factor", err,
                            "turns %llu of %llu elements, which GGUF's architecture '%s' cannot "
                            "carry",
-                           (unsigned long long)dim, (unsigned long long)model->head_dim,
-                           model->family->arch);
+                           (unsigned long long)dim, (unsigned long long)model->head_dim, arch);
     gguf_key_u32(model->keys, "%.rope.dimension_count", dim);
     gguf_key_f32(model->keys, "%.rope.freq_base", theta);
-    if (sliding || !strcmp(model->family->arch, "gemma3"))
-        FSDP_TRY(sliding_keys(model, sliding, err));
+    if (sliding || !strcmp(arch, "gemma3") || !strcmp(model->family->type, "olmo3"))
+        FSDP_TRY(sliding_keys(model, sliding, theta, err));
     return scaling_keys(model, &rope, theta, err);
 }

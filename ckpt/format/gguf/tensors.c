@@ -315,6 +315,10 @@ static int take_head(struct lister *l, const struct gguf_name *row)
     if (!found) /* the name of all others, which some programs give this one, too */
         found = find(l, "lm_head.weight");
     const bool tied = l->model->tied || (!found && has_alias(l, name));
+    if (!tied && l->model->family->only_tied)
+        return gguf_refuse(l->model->config, "tie_word_embeddings", l->err,
+                           "is false, and llama.cpp's '%s' takes the embedding for the head",
+                           l->model->family->arch);
     if (found)
         found->used = true;
     if (found && tied) {
