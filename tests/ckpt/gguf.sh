@@ -144,6 +144,10 @@ ok $? 'positions that change with the length of a text are not carried, and a li
 yarn='{"rope_type": "yarn", "factor": 2.0, "truncate": false, "original_max_position_embeddings": 16}'
 changed truncate config.json "s/\"rope_scaling\": null/\"rope_scaling\": $yarn/; s/\"model_type\": \"llama\"/\"model_type\": \"qwen2\"/"
 refused 1 'rope_scaling has truncate false' 'a YaRN that GGUF cannot carry' truncate
+changed windows config.json "s/\"rope_scaling\": null/\"rope_scaling\": $yarn/; s/\"model_type\": \"llama\"/\"model_type\": \"ministral\"/"
+refused 1 "llama.cpp's 'mimo2' scales the positions of layers without a window alone" 'scaled positions and windows' windows
+changed beta config.json 's/"rope_scaling": null/"rope_scaling": {"rope_type": "default"}/; s/"model_type": "llama"/"model_type": "ministral3"/'
+refused 1 'rope_scaling has no llama_4_scaling_beta' 'ministral3 without a factor of scores' beta
 changed local config.json 's/"model_type": "llama"/"model_type": "olmo3", "rope_parameters": {"full_attention": {"rope_theta": 1000}, "sliding_attention": {"rope_theta": 500}}/'
 refused 1 "GGUF's architecture 'olmo2' has one" 'two bases of positions' local
 changed wide config.json 's/"model_type": "llama"/"model_type": "qwen2"/; s/"head_dim": 16/"head_dim": 24/'

@@ -52,6 +52,18 @@ MODELS = {
                    1e-5, "llama3"),
     "llama-tekken": ("llama", dict(COMMON), 1e-5, "tekken"),
     "qwen2-35": ("qwen2", dict(COMMON), 1e-5, "qwen35"),
+    "ministral": ("ministral", dict(COMMON, head_dim=20, **TYPES), 1e-5, "tekken"),
+    "ministral-window": ("ministral", dict(COMMON, head_dim=16, sliding_window=7, tie_word_embeddings=True), 1e-5, "spm"),
+    "ministral-plain": ("ministral", dict(COMMON, head_dim=16, sliding_window=None), 1e-5, "spm"),
+    "ministral3": ("ministral3", dict(COMMON, head_dim=20, rope_parameters=dict(
+        YARN, llama_4_scaling_beta=0.3, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)), 1e-5, "tekken"),
+    "ministral3-mscale": ("ministral3", dict(COMMON, head_dim=16, tie_word_embeddings=True, rope_parameters=dict(
+        YARN, llama_4_scaling_beta=0.3, beta_fast=8.0, mscale=0.7, mscale_all_dim=0.3)), 1e-5, "spm"),
+    "ministral3-bounds": ("ministral3", dict(COMMON, head_dim=16, rope_parameters=dict(
+        YARN, llama_4_scaling_beta=0.3, truncate=False)), 1e-5, "tekken"),
+    "ministral3-plain": ("ministral3", dict(COMMON, head_dim=16, rope_parameters=dict(
+        rope_type="default", rope_theta=1000.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.3)),
+        1e-5, "tekken"),
     "mistral": ("mistral", dict(COMMON, head_dim=20, sliding_window=None), 1e-5, "spm"),
     "mixtral": ("mixtral", dict(EXPERTS, num_local_experts=5, sliding_window=None), 1e-5, "spm"),
     "qwen2": ("qwen2", dict(COMMON), 1e-5, "qwen2"),
@@ -108,8 +120,8 @@ MODELS = {
 # Not GPT-2 and GPT-NeoX, whose folders of transformers 5 the converter does not read, nor Qwen2, to whose tokenizer
 # transformers adds a token. Of the others the converter has no such family, or leaves out a part of what they compute.
 NO_PEER = ("gpt2", "gpt_neox", "qwen2", "qwen2-35", "qwen2-yarn", "llama-dynamic", "llama-yarn-bounds",
-           "llama-yarn-mscale", "llama-long",
-           "olmo2-tied", "olmo3-yarn", "olmo3-full", "phi3-attention", "gemma2-full",
+           "llama-yarn-mscale", "llama-long", "ministral", "ministral-window", "ministral-plain", "ministral3-bounds",
+           "ministral3-plain", "olmo2-tied", "olmo3-yarn", "olmo3-full", "phi3-attention", "gemma2-full",
            "gemma3_text-full", "gpt_oss-full", "granite-llama3")
 # ---- tokenizers --------------------------------------------------------------------------------
 
@@ -209,6 +221,8 @@ def make_one(name, seed):
 
 def load(name):
     more = {"experts_implementation": "eager"} if "num_experts_per_tok" in MODELS[name][1] else {}
+    if name == "ministral-plain":  # transformers makes its masks with a window alone
+        more["config"] = transformers.MistralConfig.from_pretrained(name)
     return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float64, attn_implementation="eager", **more).eval()
 
 

@@ -86,6 +86,8 @@ int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_gemma(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_softcaps(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_smollm3(struct gguf_model *model, struct fsdp_err *err);
+int gguf_keys_ministral(struct gguf_model *model, struct fsdp_err *err);
+int gguf_keys_ministral3(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_phi3(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_granite(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_experts(struct gguf_model *model, struct fsdp_err *err);
@@ -95,6 +97,8 @@ int gguf_keys_gpt_oss(struct gguf_model *model, struct fsdp_err *err);
 int gguf_keys_olmoe(struct gguf_model *model, struct fsdp_err *err);
 /* keys_rope.c: called by the above */
 int gguf_keys_rope(struct gguf_model *model, struct fsdp_err *err);
+/* The factor on query scores of later positions, which config.json has with the rotary ones. */
+int gguf_keys_temperature(struct gguf_model *model, struct fsdp_err *err);
 
 /* tokenizer.c: its keys, of nvocab tokens: the rows of the embedding */
 int gguf_keys_tokenizer(struct gguf_keys *keys, const struct ckpt *ckpt,

@@ -178,6 +178,8 @@ int gguf_keys_layer_types(struct gguf_model *model, struct fsdp_err *err)
         every = 6;
     if (!strcmp(model->family->arch, "olmo2"))
         every = 4;
+    if (!strcmp(model->family->arch, "mimo2"))
+        every = UINT64_MAX; /* all */
     if (rc == FSDP_OK && !strcmp(model->family->arch, "gemma3")) {
         uint64_t pattern;
         rc = gguf_config_count(&pattern, model->config, "sliding_window_pattern", err);
@@ -267,6 +269,40 @@ int gguf_keys_phi3(struct gguf_model *model, struct fsdp_err *err)
     if (!model->has_original)
         gguf_key_u32(model->keys, "%.rope.scaling.original_context_length", (uint64_t)original);
     return FSDP_OK;
+}
+
+/* Written as Xiaomi's MiMo 2, which llama.cpp has with a window for some layers, and, where its
+ * files have no experts and no sinks, computes as Mistral's models are. */
+int gguf_keys_ministral(struct gguf_model *model, struct fsdp_err *err)
+{
+    uint64_t ffn;
+    FSDP_TRY(gguf_keys_llama(model, err));
+    FSDP_TRY(gguf_config_need(&ffn, model->config, "intermediate_size", err));
+    gguf_key_u32(model->keys, "%.expert_feed_forward_length", ffn);
+    return gguf_keys_layer_types(model, err);
+}
+
+/* What transformers takes where config.json says nothing of positions. */
+static int set_ministral3_rope(const struct gguf_model *model, struct fsdp_err *err)
+{
+    json_t *root = model->config->root;
+    if (json_is_object(json_object_get(root, "rope_parameters")) ||
+        json_is_object(json_object_get(root, "rope_scaling")))
+        return FSDP_OK;
+    json_t *rope =
+        json_pack("{s:s, s:f, s:f, s:i, s:f, s:f, s:f}", "rope_type", "yarn", "rope_theta", 1e6,
+                  "factor", 16.0, "original_max_position_embeddings", 16384, "mscale", 1.0,
+                  "mscale_all_dim", 1.0, "llama_4_scaling_beta", 0.1);
+    return json_object_set_new(root, "rope_parameters", rope)
+               ? fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", model->config->path)
+               : FSDP_OK;
+}
+
+int gguf_keys_ministral3(struct gguf_model *model, struct fsdp_err *err)
+{
+    FSDP_TRY(set_ministral3_rope(model, err));
+    FSDP_TRY(gguf_keys_llama(model, err));
+    return gguf_keys_temperature(model, err);
 }
 
 int gguf_keys_granite(struct gguf_model *model, struct fsdp_err *err)

@@ -201,6 +201,7 @@ static int yarn_keys(struct gguf_model *model, const struct rope *rope, double t
                      struct fsdp_err *err)
 {
     struct yarn yarn;
+    const double all_dim = number_in(rope->object, "mscale_all_dim", 0);
     FSDP_TRY(read_yarn(&yarn, model, rope, err));
     if (json_is_false(json_object_get(rope->whole, "truncate"))) {
         if (model->family->any_factors)
@@ -215,8 +216,13 @@ static int yarn_keys(struct gguf_model *model, const struct rope *rope, double t
     original_key(model, yarn.original);
     gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_fast", yarn.beta_fast);
     gguf_key_f32(model->keys, "%.rope.scaling.yarn_beta_slow", yarn.beta_slow);
-    /* llama.cpp's own factor follows from `factor`. */
-    return attn_factor_key(model, rope, yarn.attn / magnitude(yarn.factor, 1), err);
+    /* llama.cpp's own factor follows from `factor`; for this architecture it has another key. */
+    double own = magnitude(yarn.factor, 1);
+    if (!strcmp(model->family->arch, "mistral3") && all_dim != 0) {
+        gguf_key_f32(model->keys, "%.rope.scaling.yarn_log_multiplier", all_dim);
+        own /= magnitude(yarn.factor, all_dim);
+    }
+    return attn_factor_key(model, rope, yarn.attn / own, err);
 }
 
 /* ---- factors of frequencies ------------------------------------------------------------------ */
@@ -305,6 +311,11 @@ static int scaling_keys(struct gguf_model *model, const struct rope *rope, doubl
         return FSDP_OK;
     if (!strcmp(type, "dynamic"))
         return keep_dynamic(model, rope);
+    if (!strcmp(model->family->arch, "mimo2"))
+        return gguf_refuse(model->config, rope->key, err,
+                           "has rope_type '%.32s': llama.cpp's 'mimo2' scales the positions of "
+                           "layers without a window alone",
+                           type);
     if (is_long(model, type) && model->family->long_rope)
         return long_keys(model, rope, err);
     if (!strcmp(type, "linear"))
@@ -358,7 +369,23 @@ int gguf_keys_rope(struct gguf_model *model, struct fsdp_err *err)
                            (unsigned long long)dim, (unsigned long long)model->head_dim, arch);
     gguf_key_u32(model->keys, "%.rope.dimension_count", dim);
     gguf_key_f32(model->keys, "%.rope.freq_base", theta);
-    if (sliding || !strcmp(arch, "gemma3") || !strcmp(model->family->type, "olmo3"))
+    if (sliding || !strcmp(arch, "gemma3") || !strcmp(arch, "mimo2") ||
+        !strcmp(model->family->type, "olmo3"))
         FSDP_TRY(sliding_keys(model, sliding, theta, err));
     return scaling_keys(model, &rope, theta, err);
+}
+
+int gguf_keys_temperature(struct gguf_model *model, struct fsdp_err *err)
+{
+    static const char key[] = "llama_4_scaling_beta";
+    const struct rope rope = find_rope(model->config);
+    double original;
+    if (!json_is_number(json_object_get(rope.object, key)))
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s': %s has no %s", model->config->path, rope.key,
+                            key);
+    FSDP_TRY(original_length(&original, model, &rope, err));
+    if (!model->has_original)
+        original_key(model, original);
+    gguf_key_f32(model->keys, "%.attention.temperature_scale", number_in(rope.object, key, 0));
+    return FSDP_OK;
 }
