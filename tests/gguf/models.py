@@ -93,6 +93,11 @@ MODELS = {
     "gemma3_text-linear": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, **TYPES, rope_parameters=dict(
         full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
         sliding_attention=dict(rope_type="default", rope_theta=1e4))), 1e-3, "spm-nospace"),
+    "gemma3": ("gemma3", dict(text_config=dict(COMMON, head_dim=20, query_pre_attn_scalar=20, pad_token_id=None, **TYPES),
+                              vision_config=dict(hidden_size=20, intermediate_size=28, num_hidden_layers=2,
+                                                 num_attention_heads=2, image_size=28, patch_size=14),
+                              image_token_index=VOCAB + 2, boi_token_index=VOCAB, eoi_token_index=VOCAB + 1,
+                              mm_tokens_per_image=4), 1e-3, "spm-nospace"),
     "gemma3_text-full": ("gemma3_text", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, layer_types=FULL), 1e-3,
                          "spm-nospace"),
     "gemma2-full": ("gemma2", dict(COMMON, head_dim=20, query_pre_attn_scalar=20, layer_types=FULL), 1e-3, "spm-nospace"),

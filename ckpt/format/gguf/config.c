@@ -8,16 +8,47 @@
 #include "util/limits.h"
 #include "util/text.h"
 
+/* Its own values, those that transformers has for what the published files leave out, and the
+ * special tokens, which lie around it. The cap on the logits is gemma3_text's alone. */
+static json_t *text_of(const json_t *root, const json_t *section)
+{
+    static const char *const around[] = {"bos_token_id", "eos_token_id", "pad_token_id",
+                                         "tie_word_embeddings"};
+    json_t *text = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "vocab_size", 262208, "hidden_size",
+                             2304, "intermediate_size", 9216, "num_hidden_layers", 26,
+                             "num_attention_heads", 8, "max_position_embeddings", 131072);
+    int bad = json_object_update(text, (json_t *)(uintptr_t)section);
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++)
+        if (json_object_get(root, around[i]))
+            bad |= json_object_set(text, around[i], json_object_get(root, around[i]));
+    bad |= json_object_set_new(text, "model_type", json_string("gemma3_text"));
+    json_object_del(text, "final_logit_softcapping");
+    if (!bad)
+        return text;
+    json_decref(text);
+    return NULL;
+}
+
 int gguf_config_open(struct gguf_config *out, const struct ckpt *ckpt, struct fsdp_err *err)
 {
     static const char name[] = "config.json";
-    *out = (struct gguf_config){.path = ckpt_extra_path(ckpt, name)};
-    FSDP_TRY(ckpt_extra_json(&out->root, ckpt, name, err));
-    return out->root ? FSDP_OK
-                     : fsdp_err_set(err, FSDP_ENOTFOUND,
-                                    "'%s' has no config.json, which says what model a GGUF file "
-                                    "is of: copy the model's there",
-                                    ckpt->path);
+    json_t *root;
+    *out = (struct gguf_config){.path = ckpt_extra_path(ckpt, name), .prefix = ""};
+    FSDP_TRY(ckpt_extra_json(&root, ckpt, name, err));
+    if (!root)
+        return fsdp_err_set(err, FSDP_ENOTFOUND,
+                            "'%s' has no config.json, which says what model a GGUF file is of: "
+                            "copy the model's there",
+                            ckpt->path);
+    out->root = root;
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    const json_t *section = json_object_get(root, "text_config");
+    if (!type || strcmp(type, "gemma3") || !json_is_object(section))
+        return FSDP_OK;
+    out->prefix = "language_model.";
+    out->root = text_of(root, section);
+    json_decref(root);
+    return out->root ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", out->path);
 }
 
 void gguf_config_close(struct gguf_config *config)

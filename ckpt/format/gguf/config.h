@@ -10,8 +10,10 @@
 struct gguf_config {
     const char *path; /* of config.json; borrowed */
     json_t *root;
+    const char *prefix; /* of the names of the tensors that it is of; "": of all */
 };
-/* FSDP_ENOTFOUND: the checkpoint has no such file next to it. */
+/* Of a model of images and texts (gemma3) the root is what describes its text model.
+ * FSDP_ENOTFOUND: the checkpoint has no such file next to it. */
 int gguf_config_open(struct gguf_config *out, const struct ckpt *ckpt, struct fsdp_err *err);
 void gguf_config_close(struct gguf_config *config);
 

@@ -374,6 +374,24 @@ static int take_everything(struct lister *l)
     return check_used(l);
 }
 
+/* Those of images are left out. */
+static void list_names(const struct lister *l)
+{
+    const char *prefix = l->model->config->prefix;
+    const size_t nbytes = strlen(prefix);
+    int nothers = 0;
+    for (int i = 0; i < l->args->ninputs; i++) {
+        const char *name = l->args->inputs[i].name;
+        const bool other = strncmp(name, prefix, nbytes) != 0;
+        l->sorted[i] = (struct by_name){other ? name : name + nbytes, i, other};
+        nothers += other;
+    }
+    if (nothers)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s': the file holds the text model alone; %d tensors of images are left out",
+                 l->args->ckpt->path, nothers);
+}
+
 int gguf_tensors_list(struct ckpt_gguf *out, const struct gguf_model *model,
                       const struct ckpt_gguf_args *args, struct fsdp_err *err)
 {
@@ -381,8 +399,7 @@ int gguf_tensors_list(struct ckpt_gguf *out, const struct gguf_model *model,
     l.sorted = fsdp_alloc((size_t)args->ninputs, sizeof *l.sorted, "GGUF names", err);
     if (!l.sorted)
         return FSDP_ENOMEM;
-    for (int i = 0; i < args->ninputs; i++)
-        l.sorted[i] = (struct by_name){args->inputs[i].name, i, false};
+    list_names(&l);
     qsort(l.sorted, (size_t)args->ninputs, sizeof *l.sorted, compare_names);
     const int rc = take_everything(&l);
     fsdp_free(l.sorted);
