@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # f16 files against those of llama.cpp's own converter: tensors to the bit, so that ours are off by no more than its.
 # Of the families that it writes, too (models.py names the others). FAMILIES="llama gemma2" chooses some.
-# run: timeout=900
+# run: timeout=1800
 if [ -z "${LLAMA_CPP_LIB_PATH:-}" ]; then
     echo "1..0 # SKIP no llama.cpp (make check-gguf builds it)"
     exit 0

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every family that ckpt-merge writes as GGUF, loaded by llama.cpp: its logits and best tokens against transformers in
 # double precision, and its tokens of texts against the tokenizer. FAMILIES="llama gemma2" chooses some.
-# run: timeout=900
+# run: timeout=1800
 if [ -z "${LLAMA_CPP_LIB_PATH:-}" ]; then
     echo "1..0 # SKIP no llama.cpp (make check-gguf builds it)"
     exit 0
