@@ -328,7 +328,8 @@ int fsdp_cli_parse(struct fsdp_cli_line *out, const struct fsdp_cli_program *pro
         (out->noperands >= program->least && out->noperands <= program->most))
         return FSDP_OK;
     if (!program->most)
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s': only options are taken here",
-                            out->operands[0]);
+        return fsdp_err_set(err, FSDP_EINVAL, "'%s': only options are taken here%s%s",
+                            out->operands[0], program->operands ? "; type " : "",
+                            program->operands ? program->operands : "");
     return fsdp_err_set(err, FSDP_EINVAL, "give %s", program->operands);
 }

@@ -141,6 +141,7 @@ static const struct fsdp_cli_program program = {
         ".safetensors file next to its config.json, a checkpoint of fsdp-launch, or a folder of "
         "checkpoints (the newest is taken). It may be in a store (s3://...).",
     .groups = groups,
+    .operands = "--prompt before a text, --model before a model",
     .examples = "fsdp-generate --model merged --prompt 'Once upon a time'\n"
                 "fsdp-generate --model merged --chat --system 'Answer in one sentence.'\n"
                 "fsdp-generate --model merged --prompts in.jsonl -o out.jsonl --greedy",

@@ -211,7 +211,7 @@ refused "either --prompt or --tokens" 2 --model "$TINY"
 refused "either --prompt or --tokens" 2 --model "$TINY" --prompt x --tokens 1
 refused "either --greedy or --sample" 2 --model "$TINY" --prompt x --greedy --sample
 refused "either --logits or --probabilities" 2 --model "$TINY" --prompt x --logits --probabilities
-refused "'y': only options" 2 --model "$TINY" --prompt x y
+refused "'y': only options are taken here; type --prompt before a text" 2 --model "$TINY" --prompt x y
 refused "unknown option --nonsense" 2 --model "$TINY" --prompt x --nonsense
 refused "--max-tokens many: expected" 2 --model "$TINY" --prompt x --max-tokens many
 refused "--top-k -1: expected" 2 --model "$TINY" --prompt x --top-k -1

@@ -71,8 +71,9 @@ struct fsdp_cli_program {
     const char *examples;                            /* commands, a line each */
     const struct fsdp_cli_note *environment, *exits; /* NULL: none */
     int least, most;                                 /* number of operands */
-    const char *operands;                            /* these, for an error: "one checkpoint" */
-    bool starts_program;                             /* "--" begins another program's command */
+    const char *operands; /* these, for an error: "one checkpoint"; with most 0: what to type in
+                             their place, "--prompt TEXT", or NULL */
+    bool starts_program;  /* "--" begins another program's command */
     const struct fsdp_tunable *keys; /* operands such as train.steps=100, for completion */
     int nkeys;
 };
