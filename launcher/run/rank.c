@@ -162,8 +162,8 @@ int launch_check(const struct launch_args *args, const struct launch_program *pr
         return LAUNCH_USAGE;
     }
     if (is_program(args->config)) {
-        launch_say("%s is a program, not a configuration: put -- before it, as in -- %s",
-                   args->config, args->config);
+        launch_say("%s is a program, not a configuration: put -- before it, as in -- %s%s",
+                   args->config, strchr(args->config, '/') ? "" : "./", args->config);
         return LAUNCH_USAGE;
     }
     return program->check ? program->check(args->config, args->noverrides, args->overrides) : 0;

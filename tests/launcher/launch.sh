@@ -307,6 +307,8 @@ refused "expected section.key=value" c.yaml nonsense
 refused "name the configuration first" a.b=c
 refused "missing.yaml: No such file" -n 2 missing.yaml
 refused "launch is a program, not a configuration: put -- before it" -n 2 "$BIN/fsdp-launch"
+cp "$BIN/fsdp-launch" a-program
+refused "put -- before it, as in -- ./a-program" -n 2 a-program
 refused "mode refuse is refused" -n 2 c.yaml fake.mode=refuse
 SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" c.yaml
 SLURM_NTASKS=4 refused "SLURM_NTASKS=4 says that there are more ranks" -- true
