@@ -166,7 +166,18 @@ static void refuse(const char *line, int status, int column, const char *holds)
 
 static void check_bad(void)
 {
+    static const char list[] = "[\n  {\"text\": \"good\"}\n]\n";
     struct data *data;
+
+    refuse("{\"conversations\": []}", FSDP_EINVAL, 1, "found 'conversations' (docs/faq.md shows");
+    put("list.json", "[{\"text\": \"good\"}]", 18);
+    ok(open_data(&data, "list.json", DATA_JSONL, true) == FSDP_EINVAL &&
+           strstr(err.text, "found a list; each line holds one document: jq -c '.[]'"),
+       "a list in one line: %s", err.text);
+    put("list.json", list, sizeof list - 1);
+    ok(open_data(&data, "list.json", DATA_JSONL, true) == FSDP_EINVAL &&
+           strstr(err.text, "list.json:1:1: not JSON") && strstr(err.text, "jq -c '.[]'"),
+       "a list over several lines, and how it becomes lines: %s", err.text);
 
     refuse("{\"text\": \"x", FSDP_EINVAL, 11, "not JSON: premature end of input");
     refuse("plain words", FSDP_EINVAL, 5, "not JSON");

@@ -34,6 +34,19 @@ static int add_ids(struct data_line *line, const json_t *ids, const json_t *labe
     return FSDP_OK;
 }
 
+static const char list_hint[] =
+    "; each line holds one document: jq -c '.[]' LIST >LINES turns a list into such lines";
+
+/* How other programs' files become these: a list in one file, ShareGPT's turns. */
+static const char *hint_of(const struct data_line *line, const json_t *root)
+{
+    if (json_is_array(root))
+        return line->number == 1 ? list_hint : "";
+    if (json_object_get(root, "conversations"))
+        return " (docs/faq.md shows how 'conversations' become messages)";
+    return json_is_object(root) ? " (data.text_key names the field of a text)" : "";
+}
+
 /* None of the documents that are known. */
 static int refuse_object(const struct data_line *line, const char *text_key, const json_t *root,
                          struct fsdp_err *err)
@@ -48,7 +61,7 @@ static int refuse_object(const struct data_line *line, const char *text_key, con
     else
         snprintf(what, sizeof what,
                  "needs %.60s, prompt + completion, messages, or input_ids; found %s%s", text_key,
-                 found, json_is_object(root) ? " (data.text_key names the field of a text)" : "");
+                 found, hint_of(line, root));
     return data_line_refuse(line, what, err);
 }
 
@@ -194,7 +207,7 @@ static const char *main_key(const struct data_line *line, const json_t *root)
 int data_line_parse(struct data_line *line, const char *text, size_t nbytes, struct fsdp_err *err)
 {
     json_error_t why;
-    char what[JSON_ERROR_TEXT_LENGTH + 40];
+    char what[JSON_ERROR_TEXT_LENGTH + 40 + sizeof list_hint];
     int rc;
 
     /* A byte order mark, which JSON does not have and some systems' files do. */
@@ -209,7 +222,9 @@ int data_line_parse(struct data_line *line, const char *text, size_t nbytes, str
     line->nbytes = line->nignored = 0;
     line->is_chat = line->is_crossed = false;
     if (!root) {
-        snprintf(what, sizeof what, "not JSON: %s", why.text);
+        /* A list over several lines, as json.dump() writes it: valid JSON, but not JSON Lines. */
+        const bool lists = line->number == 1 && nbytes && text[0] == '[';
+        snprintf(what, sizeof what, "not JSON: %s%s", why.text, lists ? list_hint : "");
         return data_line_refuse_at(line, why.column > 0 ? (size_t)why.column : 1, what, err);
     }
     line->source = text;
