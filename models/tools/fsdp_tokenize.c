@@ -220,10 +220,10 @@ static void on_log(void *ctx, enum fsdp_log_level level, const char *text)
 static int print_summary(const struct tokenize_settings *set, const struct tokens_info *info,
                          double seconds, struct fsdp_err *err)
 {
-    uint64_t nlearned;
+    uint64_t nlearned = 0;
 
-    fprintf(stderr, "fsdp-tokenize: %s: %" PRIu64 " documents, %" PRIu64 " tokens, ", set->output,
-            info->ndocuments, info->ntokens);
+    fprintf(stderr, "fsdp-tokenize: %s: %" PRIu64 " document%s, %" PRIu64 " tokens, ", set->output,
+            info->ndocuments, info->ndocuments == 1 ? "" : "s", info->ntokens);
     if (info->nbytes && info->ntokens)
         fprintf(stderr, "%.2f bytes per token, ", (double)info->nbytes / (double)info->ntokens);
     if (info->has_learned) {
@@ -234,6 +234,11 @@ static int print_summary(const struct tokenize_settings *set, const struct token
     if (info->nbad)
         fprintf(stderr, "%" PRIu64 " lines left out, ", info->nbad);
     fprintf(stderr, "%.1f s\n", seconds);
+    if (info->has_learned && !nlearned)
+        fprintf(stderr,
+                "fsdp-tokenize: warning: no token counts in the loss, so training would learn "
+                "nothing: a chat needs a message with the role \"assistant\" that is not "
+                "empty\n");
     return FSDP_OK;
 }
 

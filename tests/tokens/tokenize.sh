@@ -64,6 +64,11 @@ ok $? "by the model's own template"
 "$tokenize" chats.jsonl -o all.u16 --tokenizer chat --train-on all >log 2>err && cmp -s chats.u16 all.u16 && ! cmp -s chats.u16.learned all.u16.learned
 ok $? "--train-on changes what is learned, not the tokens"
 
+echo '{"messages": [{"role": "user", "content": "which?"}, {"role": "asistant", "content": "four"}]}' >typo.jsonl
+"$tokenize" typo.jsonl -o typo.u16 --tokenizer chat >log 2>err && grep -q ' 1 document, .* 0.0% learned' err &&
+    grep -q 'warning: no token counts in the loss.*role "assistant"' err
+ok $? "a warning where no token is learned"
+
 # Generation tokenizes the prompt alone: a token that is half prompt, half answer never follows it there.
 mkdir crossed && cp chat/tokenizer.json crossed && echo '{"eos_token": "<|end|>"}' >crossed/tokenizer_config.json
 crossed() { # the end of the generation prompt, the beginning of an answer
