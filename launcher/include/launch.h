@@ -37,8 +37,8 @@ struct launch_program {
     /* Does this configuration use MPI, which needs the connection that ranks met through? NULL:
      * none does. */
     bool (*uses_mpi)(const char *config, int noverrides, char *const *overrides);
-    /* A setting's value as a word, key "section.key". False: there is none, or the configuration
-     * cannot be read. NULL: the program has no settings. */
+    /* A setting's value as a word, or model.path; key "section.key". False: there is none, or the
+     * configuration cannot be read. NULL: the program has no settings. */
     bool (*setting)(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
                     char *const *overrides);
     /* Does the configuration fit so many ranks? Prints what is wrong, or wasteful. Returns an exit

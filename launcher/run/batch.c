@@ -107,6 +107,21 @@ static enum sbatch_device device_of(const struct launch_args *args,
                                    : SBATCH_DEVICE_AUTO;
 }
 
+/* Files that the job will miss are named now, and not after hours in the queue. The nodes may have
+ * what this machine has not, so this is a warning. The script begins in this folder. */
+static void warn_missing(const struct launch_args *args, const struct launch_program *program)
+{
+    char path[PATH_MAX] = "";
+
+    if (program->setting &&
+        program->setting(path, sizeof path, "model.path", args->config, args->noverrides,
+                         args->overrides) &&
+        !strstr(path, "://") && access(path, F_OK) && errno == ENOENT)
+        launch_say("warning: model.path: there is no %s here (relative to this folder); the job "
+                   "fails unless its nodes have it",
+                   path);
+}
+
 /* ---- writing ---- */
 
 /* Slurm makes no folder for --output: a job whose folder is not there ends without a word. Patterns
@@ -286,6 +301,7 @@ static int plan_and_write(struct batch *b, const struct launch_program *program,
     FSDP_TRY(write_script(b, err));
     if (b->plan.note[0])
         launch_say("note: %s", b->plan.note);
+    warn_missing(args, program);
     if (!strcmp(b->file, "-"))
         return FSDP_OK;
     say_written(b);

@@ -36,7 +36,9 @@ bool train_setting(char *out, size_t nbytes, const char *key, const char *config
     const bool loaded = config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK;
 
     out[0] = '\0';
-    if (loaded)
+    if (loaded && !strcmp(key, "model.path")) /* the one text that is asked for */
+        snprintf(out, nbytes, "%s", settings->model.path);
+    else if (loaded)
         config_word(out, nbytes, settings, key);
     fsdp_free(settings);
     return loaded && out[0];

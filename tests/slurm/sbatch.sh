@@ -34,6 +34,9 @@ launch --sbatch run.yaml --nodes 2 fsdp.device=cpu
 ok $? "a script for CPUs, which sbatch takes"
 [ "$(cat err)" = "fsdp-launch: note: this Slurm queues jobs again after exit status 1 (RequeueExit), so a run that fails by itself starts again, too" ]
 ok $? "a setting of the cluster that starts failed runs again is noted"
+launch --sbatch=absent run.yaml --nodes 2 fsdp.device=cpu model.path=nothere
+[ $rc = 0 ] && grep -q "warning: model.path: there is no nothere here" err
+ok $? "a model that is not there is named before the job waits for its turn"
 if command -v shellcheck >/dev/null; then
     shellcheck run.sbatch >log
     ok $? "shellcheck has nothing to say of the script"
