@@ -102,6 +102,21 @@ static struct data_opts source_opts(const struct train_parts *p, int i,
     return opts;
 }
 
+/* Text that is read as tokens was not looked at: a file of documents, taken for plain text. */
+static void warn_documents(const struct config_source *source)
+{
+    for (int i = 0; i < source->path.nelem; i++) {
+        const char *path = fsdp_tunable_list_at(&source->path, i);
+        if (!data_name_ends(path, ".jsonl") && !data_name_ends(path, ".json"))
+            continue;
+        fsdp_log(FSDP_LOG_WARN,
+                 "data: %s is read as plain text, braces and quotes included; data.format: jsonl "
+                 "reads a document or a chat from each line",
+                 path);
+        return;
+    }
+}
+
 /* Source i, into out[i], *weight and *passes. */
 static int open_source(struct train_parts *p, int i, struct data **out, double *weight,
                        double *passes, struct fsdp_err *err)
@@ -159,6 +174,17 @@ static int open_eval(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(
         open_paths(&eval, &opts, p->tokens[i], &c->data.eval_path, where, "data.eval_path", err));
     return data_mixture_create(&p->eval, &eval, 1, NULL, NULL, err);
+}
+
+void train_data_warn(const struct train_parts *p)
+{
+    for (int i = 0; i < config_nsources(p->config); i++) {
+        struct config_source source;
+
+        config_source(&source, p->config, i);
+        if (p->tokens[i] && source.format == DATA_TEXT)
+            warn_documents(&source);
+    }
 }
 
 int train_data_open(struct train_parts *p, struct fsdp_err *err)

@@ -14,5 +14,7 @@ int train_data_blame(struct fsdp_err *why, int rc, const char *where, const char
                      struct fsdp_err *err);
 /* Opens parts->data and parts->eval, after train_tokens_prepare. Local, blocks. */
 int train_data_open(struct train_parts *parts, struct fsdp_err *err);
+/* Logs where text that was tokenized looks like documents. Local: one rank calls it. */
+void train_data_warn(const struct train_parts *parts);
 
 #endif

@@ -231,6 +231,8 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
     FSDP_TRY(train_tokens_prepare(p, oob, nodes, err));
     FSDP_TRY(fsdp_oob_agree(oob, train_data_open(p, err), err));
+    if (oob->rank == 0)
+        train_data_warn(p);
     set_schedule(p);
     return agree_on_files(p, oob, err);
 }
