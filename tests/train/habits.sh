@@ -50,6 +50,14 @@ ok "$([ $? = 2 ] && holds err "train.steps: must be given, or train.epochs"; ech
 run -n 1 epochs.yaml train.epochs=1 optim.schedule=wsd optim.decay_steps=1000
 ok "$([ $? = 2 ] && holds err "optim.decay_steps: 1000 steps of decay"; echo $?)" "$(tail -n 1 err)"
 
+# ---- from another folder -------------------------------------------------------------------------
+
+mkdir elsewhere && ln -s "$PWD/model" elsewhere/other && cp run.yaml elsewhere/run.yaml
+sed -i 's/path: model/path: other/' elsewhere/run.yaml
+run -n 1 elsewhere/run.yaml
+ok "$([ $? = 2 ] && holds err "other: No such file or directory; paths are relative to the folder" && holds err "elsewhere/other is there: change to elsewhere first"; echo $?)" \
+    "a model next to the configuration is pointed out"
+
 # ---- the loss ------------------------------------------------------------------------------------
 
 run -n 1 run.yaml data.eval_path=held-out && mv m.jsonl plain.jsonl

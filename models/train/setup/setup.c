@@ -40,6 +40,24 @@ int train_parts_config(struct train_parts *p, struct fsdp_oob *oob, const char *
 
 /* ---- model, data, device --------------------------------------------------------------------- */
 
+/* status, with a hint if the folder that is missing here is next to the configuration file. */
+static int hint_folder(const struct config *config, int status, struct fsdp_err *err)
+{
+    const char *path = config->model.path, *end = strrchr(config->file, '/');
+    char full[2 * CONFIG_TEXT + 2];
+    struct stat st;
+
+    if (!end || path[0] == '/')
+        return status;
+    snprintf(full, sizeof full, "%.*s/%s", (int)(end - config->file), config->file, path);
+    if (stat(full, &st) != 0)
+        return status;
+    return fsdp_err_hint(err, status,
+                         "; paths are relative to the folder in which the command is typed, and %s "
+                         "is there: change to %.*s first",
+                         full, (int)(end - config->file + (end == config->file)), config->file);
+}
+
 /* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
 static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 {
@@ -51,8 +69,11 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
     if (stat(path, &st) != 0)
         return train_blame_missing(
             err,
-            fsdp_err_sys(err, errno, "%s: %s",
-                         config_where(where, sizeof where, p->config, "model.path"), path),
+            hint_folder(p->config,
+                        fsdp_err_sys(err, errno, "%s: %s",
+                                     config_where(where, sizeof where, p->config, "model.path"),
+                                     path),
+                        err),
             "model.path");
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(full, sizeof full, "%s%s", path, places[i]);
