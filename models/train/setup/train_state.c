@@ -208,9 +208,8 @@ int train_state_adopt(struct train_state *out, const struct train_state *now, in
 }
 
 #define DATA_MEND                                                                                  \
-    "the position in the data cannot be restored; set checkpoint.data_position to restart to go "  \
-    "on "                                                                                          \
-    "with this data from its start"
+    "the position in the data cannot be restored; set checkpoint.data_position to restart to "     \
+    "read this data from its start"
 
 static int check_data(const struct train_data_id *now, const struct train_data_id *then,
                       const char *path, struct fsdp_err *err)
