@@ -22,8 +22,10 @@ struct ref_rank {
 
 struct ref_setup {
     const char *folder; /* of tests/data */
+    const char *config; /* the path of a config.json instead, whose weights are made up */
     int B, T;           /* micro-batch of a rank */
     bool threaded, two_level;
+    double router_z_loss; /* of a mixture of experts */
     struct fsdp_opts opts;
     const struct fsdp_device_ops *device_ops; /* NULL: the CPU's */
     void (*use_ops)(struct model *model);     /* and the operators that go with them */
@@ -39,16 +41,27 @@ static inline void ref_rank_close(struct ref_rank *r)
     fsdp_device_close(r->device);
 }
 
-/* What an adapter begins with, which no reference holds: of small numbers. */
-static inline float *ref_made_up(const struct fsdp_slice *slice, uint64_t nelem)
+/* What no reference holds, such as an adapter's begin: of small numbers, around 1 where they are
+ * magnitudes, or around `around`; another `first` gives others. */
+static inline float *ref_made_up(const struct fsdp_slice *slice, uint64_t nelem, uint32_t first,
+                                 float around)
 {
     const bool is_magnitude = strstr(slice->tensor.name, MODEL_MAGNITUDE) != NULL;
     float *values = malloc((size_t)nelem * sizeof *values);
 
     for (uint64_t i = 0; i < nelem && values; i++)
-        values[i] = (float)((uint32_t)(i + 1) * 2654435761u >> 8 & 1023) / 10240 - .05f +
-                    (is_magnitude ? 1 : 0);
+        values[i] = (float)(((uint32_t)i + first) * 2654435761u >> 8 & 1023) / 10240 - .05f +
+                    (is_magnitude ? 1 : around);
     return values;
+}
+
+/* Those of a model without a reference: each tensor has others, and vectors are around 1. */
+static inline float *ref_made_up_weight(const struct fsdp_slice *slice, uint64_t nelem)
+{
+    const char *name = slice->tensor.name;
+    const uint64_t seed = fsdp_hash(FSDP_HASH_SEED, name, strlen(name));
+
+    return ref_made_up(slice, nelem, (uint32_t)seed, slice->tensor.ndim == 1 ? 1 : 0);
 }
 
 /* Writes a parameter's rows into the shard that holds them. */
@@ -62,8 +75,9 @@ static inline int ref_load_slice(void *ctx, enum fsdp_slice_kind kind,
     if (kind != FSDP_SLICE_MODEL || !nelem)
         return FSDP_OK;
     const uint64_t all = fsdp_tensor_nelem(&slice->tensor);
-    if (strstr(slice->tensor.name, ".lora_")) {
-        float *made_up = ref_made_up(slice, all);
+    if (!weights->data || strstr(slice->tensor.name, ".lora_")) {
+        float *made_up =
+            weights->data ? ref_made_up(slice, all, 1, 0) : ref_made_up_weight(slice, all);
         int rc = io->write(io->ctx, 0, made_up + slice->box.offset[0] * row,
                            nelem * sizeof *made_up, err);
         free(made_up);
@@ -79,7 +93,7 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
                                 struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                                 struct fsdp_err *err)
 {
-    const char *config = ref_path(setup->folder, "config.json");
+    const char *config = setup->config ? setup->config : ref_path(setup->folder, "config.json");
     const unsigned flags = setup->threaded ? FSDP_DEVICE_THREADED : 0;
     struct fsdp_mesh_shape shape;
     struct fsdp_opts opts = setup->opts;
@@ -104,7 +118,9 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
     if (!opts.wrap_classes)
         opts.wrap_classes = r->ops->wrap_classes(r->model);
     FSDP_TRY(fsdp_create(&r->f, r->tree, &opts, r->device, r->mesh, err));
-    struct ref_tensors weights = ref_tensors_open(ref_path(setup->folder, "model.safetensors"));
+    struct ref_tensors weights = {0};
+    if (!setup->config)
+        weights = ref_tensors_open(ref_path(setup->folder, "model.safetensors"));
     int rc = fsdp_state_each(r->f, ref_load_slice, &weights, err);
     ref_tensors_close(&weights);
     return rc ? rc : fsdp_state_loaded(r->f, err);
@@ -128,7 +144,10 @@ static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setu
         struct model_batch batch = {.tokens = tokens + (size_t)row * (size_t)(setup->T + 1),
                                     .B = setup->B,
                                     .T = setup->T,
-                                    .loss_scale = 1 / ntokens};
+                                    .loss_scale = 1 / ntokens,
+                                    .router_weight = 1.0 / setup->opts.accumulation,
+                                    .router_position = 1 / ntokens,
+                                    .router_z_loss = setup->router_z_loss};
         FSDP_TRY(fsdp_micro_begin(r->f, FSDP_TRAIN, m, err));
         FSDP_TRY(r->ops->run(r->model, r->f, &batch, true, &control[0], err));
         FSDP_TRY(fsdp_micro_end(r->f, err));

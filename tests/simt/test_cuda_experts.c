@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps of training of mixtures of experts on the CUDA device and its operators, emulated on the
+ * CPU, against the same steps on the CPU: whole, and with adapters of the experts; with both losses
+ * of the router. Experts with few rows are multiplied in one launch, others one after the other.
+ * run: timeout=600
+ */
+#include "cuda_train.h"
+
+enum { STEPS = 4, V = 61 };
+
+static const char *const maps[] = {"q_proj", "v_proj"};
+static const char *const parameters[] = {"gate_up_proj", "down_proj"};
+static const struct model_lora of_experts = {
+    .r = 3, .scale = 2, .targets = maps, .ntargets = 2, .parameters = parameters, .nparameters = 2};
+
+/* B: rows of a micro-step. */
+static void test_mixture(const char *name, const char *config, int B, int T, int nsteps)
+{
+    static int32_t tokens[STEPS * TRAIN_ROWS * (TRAIN_MAX_T + 1)];
+    struct ref_setup setup = {
+        .config = "mixture.json", .B = B, .T = T, .router_z_loss = 0.01, .opts = FSDP_OPTS_INIT};
+    FILE *file = fopen(setup.config, "w");
+    char what[96];
+
+    fputs(config, file);
+    fclose(file);
+    train_fill(tokens, nsteps * TRAIN_ROWS * (T + 1), V);
+    setup.opts.accumulation = TRAIN_ROWS / B;
+    for (int i = 0; i < 2; i++) {
+        train_adapters = i ? &of_experts : NULL;
+        snprintf(what, sizeof what, "%s, %d rows of %d tokens%s", name, B, T,
+                 i ? ", adapters of experts" : "");
+        train_compare(what, setup, tokens, nsteps, 1e-5, 1e-4);
+    }
+    remove(setup.config);
+}
+
+#define CONFIG(type, counts)                                                                       \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 61, \"hidden_size\": 16,"                      \
+    " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"            \
+    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 256,"                               \
+    " \"router_aux_loss_coef\": 0.05, " counts "}"
+
+int main(void)
+{
+    test_mixture("mixtral of 5 experts",
+                 CONFIG("mixtral", "\"num_local_experts\": 5, \"num_experts_per_tok\": 2"), 2, 16,
+                 STEPS);
+    test_mixture("granitemoe of 4 experts",
+                 CONFIG("granitemoe", "\"num_local_experts\": 4, \"num_experts_per_tok\": 2,"
+                                      " \"tie_word_embeddings\": false"),
+                 2, 16, STEPS);
+    /* Over 512 rows for each expert. */
+    test_mixture("mixtral of 2 experts",
+                 CONFIG("mixtral", "\"num_local_experts\": 2, \"num_experts_per_tok\": 2"), 4, 130,
+                 1);
+    return tap_done();
+}
