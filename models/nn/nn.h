@@ -249,9 +249,14 @@ struct nn_columns {
     const float *length;   /* (cols) */
     const void *b;         /* (cols) NULL: none */
     int rows, cols;
+    int ld; /* elements from a row of x, dy and out to the next; 0: cols */
     float beta;
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* dtype: x, out, dy; w_dtype: magnitude, b */
 };
+static inline int nn_columns_ld(const struct nn_columns *a)
+{
+    return a->ld ? a->ld : a->cols;
+}
 
 /* Copies `rows` x nblocks blocks of `width` elements: element i of block j of row r is
  * out[r * out_row + j * out_block + i] and x[r * x_row + j * x_block + i]. */

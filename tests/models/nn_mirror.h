@@ -308,7 +308,7 @@ MIRROR(lengths, nn_lengths, {
 static inline void mirror_columns(struct nn_columns *p)
 {
     struct nn_columns a = *p;
-    MIRROR_IN(x, area(a.rows, a.cols), a.dtype);
+    MIRROR_IN(x, area(a.rows, nn_columns_ld(&a)), a.dtype);
     MIRROR_IN(magnitude, (size_t)a.cols, a.w_dtype);
     MIRROR_IN(length, (size_t)a.cols, FSDP_F32);
     MIRROR_IN(b, (size_t)a.cols, a.w_dtype);
@@ -318,11 +318,11 @@ static inline void mirror_columns(struct nn_columns *p)
 MIRROR(columns_forward, nn_columns, {
     mirror_columns(&a);
     a.dy = NULL;
-    MIRROR_OUT(out, area(a.rows, a.cols), a.dtype);
+    MIRROR_OUT(out, area(a.rows, nn_columns_ld(&a)), a.dtype);
 })
 MIRROR(columns_backward, nn_columns, {
     mirror_columns(&a);
-    MIRROR_IN(dy, area(a.rows, a.cols), a.dtype);
+    MIRROR_IN(dy, area(a.rows, nn_columns_ld(&a)), a.dtype);
     MIRROR_OUT(out, (size_t)a.cols, a.dw_dtype);
 })
 

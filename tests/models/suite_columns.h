@@ -48,15 +48,16 @@ static double columns_loss(const struct nn_columns *a, const double *magnitude, 
 
     for (int r = 0; r < a->rows; r++)
         for (int c = 0; c < a->cols; c++) {
-            const size_t at = (size_t)r * a->cols + c;
+            const size_t at = (size_t)r * nn_columns_ld(a) + c;
             sum += dy[at] * (x[at] * magnitude[c] / a->length[c] + (b ? (double)b[c] : 0));
         }
     return sum;
 }
 
-static void test_columns(int rows, int cols, bool biased, float beta)
+/* gap: elements between rows, which nothing changes */
+static void test_columns(int rows, int cols, int gap, bool biased, float beta)
 {
-    const size_t n = (size_t)rows * cols;
+    const size_t ld = (size_t)(cols + gap), n = (size_t)rows * ld;
     float *x = ref_values(n, 1), *dy = ref_values(n, 1), *out = ref_output(n, beta);
     float *m = ref_values((size_t)cols, 1), *b = ref_values((size_t)cols, 1);
     float *length = ref_values((size_t)cols, 1), *dm = ref_output((size_t)cols, beta);
@@ -66,7 +67,12 @@ static void test_columns(int rows, int cols, bool biased, float beta)
     for (int c = 0; c < cols; c++)
         length[c] = 1.5f + length[c];
     for (size_t i = 0; i < n; i++) {
-        const size_t c = i % (size_t)cols;
+        const size_t c = i % ld;
+        if (c >= (size_t)cols)
+            out[i] = 7;
+        want[i] = 7;
+        if (c >= (size_t)cols)
+            continue;
         want[i] = (double)x[i] * m[c] / length[c] + (biased ? (double)b[c] : 0);
         want[i] += beta == 0.0f ? 0 : (double)beta * out[i];
     }
@@ -78,6 +84,7 @@ static void test_columns(int rows, int cols, bool biased, float beta)
                               .b = biased ? b : NULL,
                               .rows = rows,
                               .cols = cols,
+                              .ld = gap ? (int)ld : 0,
                               .beta = beta};
     for (int c = 0; c < cols; c++)
         wide[c] = m[c];
@@ -94,8 +101,9 @@ static void test_columns(int rows, int cols, bool biased, float beta)
     args.out = dm;
     rc = rc ? rc : nn->columns_backward(ref_lane(), &args, &err);
     const double off = ref_error(dm, slope, (size_t)cols);
-    ok(!rc && error < 2e-7 && off < 1e-6, "columns %d x %d%s, beta %g: %.1e; gradient %.1e", rows,
-       cols, biased ? ", biased" : "", (double)beta, error, off);
+    ok(!rc && error < 2e-7 && off < 1e-6,
+       "columns %d x %d, %d apart%s, beta %g: %.1e; gradient %.1e", rows, cols, (int)ld,
+       biased ? ", biased" : "", (double)beta, error, off);
     free(x), free(dy), free(out), free(m), free(b), free(length), free(dm);
     free(want), free(slope), free(wide);
 }
@@ -108,10 +116,12 @@ static void run_columns(void)
     test_lengths(1031, 70, 9, 71);
     test_lengths(33, 5, 2, 5);
     for (int beta = 0; beta < 2; beta++) {
-        test_columns(1, 3, false, (float)beta);
-        test_columns(67, 130, true, (float)beta);
-        test_columns(1100, 9, true, (float)beta);
-        test_columns(5, 1031, false, 0.5f * (float)beta);
+        test_columns(1, 3, 0, false, (float)beta);
+        test_columns(67, 130, 0, true, (float)beta);
+        test_columns(67, 131, 5, true, (float)beta);
+        test_columns(67, 61, 3, false, (float)beta);
+        test_columns(1100, 9, 0, true, (float)beta);
+        test_columns(5, 1031, 0, false, 0.5f * (float)beta);
     }
 }
 

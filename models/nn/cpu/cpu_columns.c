@@ -80,7 +80,7 @@ static void scale_block(const struct nn_columns *a, size_t from, size_t n)
     if (a->b)
         fsdp_cpu_convert(bias, FSDP_F32, nn_at(a->b, a->w_dtype, from), a->w_dtype, n);
     for (int r = 0; r < a->rows; r++) {
-        const size_t at = (size_t)r * (size_t)a->cols + from;
+        const size_t at = (size_t)r * (size_t)nn_columns_ld(a) + from;
         const float *x = nn_read(a->x, a->dtype, at, n, room[0]), *added = bias;
         if (a->beta != 0.0f) {
             const float *was = nn_read(a->out, a->dtype, at, n, room[1]);
@@ -117,7 +117,7 @@ static void add_rows(float *total, const struct nn_columns *a, int first, int en
     float sum[NN_PIECE] = {0}, room[2][NN_PIECE];
 
     for (int r = first; r < end; r++) {
-        const size_t at = (size_t)r * (size_t)a->cols + from;
+        const size_t at = (size_t)r * (size_t)nn_columns_ld(a) + from;
         add_products(sum, nn_read(a->x, a->dtype, at, n, room[0]),
                      nn_read(a->dy, a->dtype, at, n, room[1]), n);
     }

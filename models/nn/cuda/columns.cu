@@ -96,12 +96,12 @@ extern "C" int nn_cuda_lengths(struct fsdp_lane *lane, const struct nn_lengths *
 template <class T> __global__ void columns_kernel(struct nn_columns a, bool aligned)
 {
     const lot_of_row lot = my_lot(a.cols);
-    const size_t n = (size_t)a.cols;
-    T *out = (T *)a.out + lot.row * n;
+    const size_t n = (size_t)a.cols, ld = (size_t)nn_columns_ld(&a);
+    T *out = (T *)a.out + lot.row * ld;
     float v[VEC], m[VEC], length[VEC], b[VEC] = {}, old[VEC] = {};
     if (lot.row >= (size_t)a.rows)
         return;
-    load8(v, (const T *)a.x + lot.row * n, lot.col, n, aligned);
+    load8(v, (const T *)a.x + lot.row * ld, lot.col, n, aligned);
     load8_any(m, a.magnitude, a.w_dtype, lot.col, n, false);
     load8(length, a.length, lot.col, n, aligned, 1.0f);
     if (a.b)
@@ -117,8 +117,8 @@ template <class T> __global__ void columns_kernel(struct nn_columns a, bool alig
 extern "C" int nn_cuda_columns_forward(struct fsdp_lane *lane, const struct nn_columns *a,
                                        struct fsdp_err *err)
 {
-    const bool aligned =
-        a->cols % VEC == 0 && is_aligned(a->out) && is_aligned(a->x) && is_aligned(a->length);
+    const bool aligned = nn_columns_ld(a) % VEC == 0 && is_aligned(a->out) && is_aligned(a->x) &&
+                         is_aligned(a->length);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH_FOR(a->dtype, lane, columns_kernel, blocks_for_lots((size_t)a->rows, a->cols, THREADS),
                THREADS, *a, aligned);
@@ -134,7 +134,7 @@ extern "C" int nn_cuda_columns_backward(struct fsdp_lane *lane, const struct nn_
                                     .in_dtype = a->dtype,
                                     .nrows = a->rows,
                                     .ncols = a->cols,
-                                    .ld = a->cols,
+                                    .ld = nn_columns_ld(a),
                                     .beta = a->beta,
                                     .times = a->dy,
                                     .divisor = a->length,
