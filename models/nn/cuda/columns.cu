@@ -96,7 +96,7 @@ extern "C" int nn_cuda_lengths(struct fsdp_lane *lane, const struct nn_lengths *
 template <class T> __global__ void columns_kernel(struct nn_columns a, bool aligned)
 {
     const lot_of_row lot = my_lot(a.cols);
-    const size_t n = (size_t)a.cols, ld = (size_t)nn_columns_ld(&a);
+    const size_t n = (size_t)a.cols, ld = (size_t)(a.ld ? a.ld : a.cols);
     T *out = (T *)a.out + lot.row * ld;
     float v[VEC], m[VEC], length[VEC], b[VEC] = {}, old[VEC] = {};
     if (lot.row >= (size_t)a.rows)
