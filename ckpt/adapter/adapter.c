@@ -22,11 +22,22 @@ struct ckpt_adapter {
     const char **texts; /* of targets, then of modules_to_save */
     const char **parameters;
     char **names; /* [spec.ntargets] */
+    struct ckpt_patterns *ranks, *alphas;
+    char *rank_pattern, *alpha_pattern; /* as texts, freed with free */
 };
 
 double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec)
 {
     return spec->alpha / (spec->rslora ? sqrt(spec->r) : spec->r);
+}
+
+struct ckpt_rank ckpt_adapter_rank(const struct ckpt_adapter *a, const char *module)
+{
+    const struct ckpt_adapter_spec own = {
+        .r = (int)ckpt_patterns_value(a->ranks, module, a->spec.r),
+        .alpha = ckpt_patterns_value(a->alphas, module, a->spec.alpha),
+        .rslora = a->spec.rslora};
+    return (struct ckpt_rank){own.r, ckpt_adapter_scale(&own)};
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -97,11 +108,8 @@ static int find_targets(struct ckpt_adapter *a, struct fsdp_err *err)
 
 /* Keys that must ask for nothing, because they change what is computed. */
 static const char *const refused[] = {
-    "rank_pattern",      "alpha_pattern",
-    "lora_bias",         "layer_replication",
-    "use_qalora",        "use_bdlora",
-    "velora_config",     "trainable_token_indices",
-    "monteclora_config", "alora_invocation_tokens",
+    "lora_bias",     "layer_replication",       "use_qalora",        "use_bdlora",
+    "velora_config", "trainable_token_indices", "monteclora_config", "alora_invocation_tokens",
 };
 /* Of init_lora_weights: those that change the model, too. */
 static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
@@ -198,13 +206,31 @@ static int read_parameters(struct ckpt_adapter *a, const char *path, struct fsdp
     a->spec.parameters = a->parameters;
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
+        if (name && ckpt_name_ends(name, strlen(name), ".weight"))
+            continue; /* as if target_modules named the module, such as a router */
         if (!name || !ckpt_adapter_is_parameter(name))
             return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                 "%s: target_parameters names '%.80s', and gate_up_proj and "
-                                "down_proj of experts are supported",
+                                "down_proj of experts and weights of linear maps are supported",
                                 path, name ? name : "");
         a->parameters[a->spec.nparameters++] = name;
     }
+    return FSDP_OK;
+}
+
+/* Of the numbers that a pattern gives each, PEFT divides the one by the other. */
+static int read_patterns(struct ckpt_adapter *a, const char *path, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_patterns_read(&a->ranks, a->json, "rank_pattern", true, path, err));
+    FSDP_TRY(ckpt_patterns_read(&a->alphas, a->json, "alpha_pattern", false, path, err));
+    if (a->ranks)
+        a->rank_pattern = json_dumps(json_object_get(a->json, "rank_pattern"), JSON_COMPACT);
+    if (a->alphas)
+        a->alpha_pattern = json_dumps(json_object_get(a->json, "alpha_pattern"), JSON_COMPACT);
+    if ((a->ranks && !a->rank_pattern) || (a->alphas && !a->alpha_pattern))
+        return fsdp_err_set(err, FSDP_ENOMEM, "%s: out of memory", path);
+    a->spec.rank_pattern = a->rank_pattern;
+    a->spec.alpha_pattern = a->alpha_pattern;
     return FSDP_OK;
 }
 
@@ -239,6 +265,7 @@ static int read_config(struct ckpt_adapter *a, const char *path, struct fsdp_err
     FSDP_TRY(rc);
     FSDP_TRY(check_keys(a->json, path, err));
     FSDP_TRY(read_scale(a, path, err));
+    FSDP_TRY(read_patterns(a, path, err));
     FSDP_TRY(read_parameters(a, path, err));
     a->spec.dropout = json_number_value(json_object_get(a->json, "lora_dropout"));
     a->spec.dora = json_is_true(json_object_get(a->json, "use_dora"));
@@ -320,6 +347,10 @@ void ckpt_adapter_close(struct ckpt_adapter *a)
     fsdp_free(a->folder);
     fsdp_free(a->texts);
     fsdp_free(a->parameters);
+    ckpt_patterns_free(a->ranks);
+    ckpt_patterns_free(a->alphas);
+    free(a->rank_pattern);
+    free(a->alpha_pattern);
     ckpt_close(a->ckpt);
     json_decref(a->json);
     fsdp_free(a);

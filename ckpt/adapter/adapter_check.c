@@ -89,10 +89,20 @@ static bool is_alike(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
     return a->ndim == 2 && b->ndim == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
 }
 
+/* Under the name that the model's files have for it. */
+static const struct ckpt_tensor *find_stored(const struct ckpt *model, const char *weight)
+{
+    const struct ckpt_tensor *own = ckpt_tensor_find(model, weight);
+    char stored[NAME_NBYTES];
+    return !own && ckpt_adapter_stored_name(stored, sizeof stored, weight)
+               ? ckpt_tensor_find(model, stored)
+               : own;
+}
+
 static int check_own(struct ckpt_adapter *adapter, struct ckpt *model,
                      const struct ckpt_tensor *own, const char *weight, struct fsdp_err *err)
 {
-    const struct ckpt_tensor *theirs = ckpt_tensor_find(model, weight);
+    const struct ckpt_tensor *theirs = find_stored(model, weight);
     const struct ckpt_tensor *const both[] = {own, theirs};
     bool same = theirs && is_alike(&own->tensor, &theirs->tensor);
     const size_t nelem = same ? (size_t)own->tensor.shape[1] : 0;
@@ -141,6 +151,12 @@ static int refuse_weight(const struct ckpt_merged *m, const struct ckpt *model, 
 static const struct ckpt_tensor *find_weight(const struct ckpt *model, const char *weight)
 {
     const struct ckpt_tensor *w = ckpt_tensor_find(model, weight);
+    char stored[NAME_NBYTES];
+
+    if (!w && ckpt_adapter_stored_name(stored, sizeof stored, weight)) {
+        w = ckpt_tensor_find(model, stored);
+        weight = stored;
+    }
     return w && !strcmp(ckpt_own_name(w), weight) ? w : NULL;
 }
 
@@ -189,8 +205,9 @@ static int check_magnitudes(const struct ckpt_merged *m, const struct ckpt *mode
 }
 
 /* A and B of a weight fit it, which may be of one expert or of all. */
-static bool fits_weight(const struct ckpt_low *low, const struct ckpt_tensor *w, uint64_t r)
+static bool fits_weight(const struct ckpt_low *low, const struct ckpt_tensor *w)
 {
+    const uint64_t r = (uint64_t)low->rank.r;
     const bool all = w->tensor.ndim == 3;
     const uint64_t *shape = w->tensor.shape + all;
     const uint64_t nin = shape[low->across ? 0 : 1], nout = shape[low->across ? 1 : 0];
@@ -207,7 +224,11 @@ static int check_pair(const struct ckpt_merged *m, const struct ckpt *model, con
         return fsdp_err_set(err, FSDP_EMISMATCH, "%s: has lora_%c of %s, and no lora_%c",
                             ckpt_path(ckpt_adapter_ckpt(m->adapter)), low->a ? 'A' : 'B', weight,
                             low->a ? 'B' : 'A');
-    return fits_weight(low, find_weight(model, weight), (uint64_t)ckpt_adapter_spec(m->adapter)->r)
+    if (!isfinite((float)low->rank.scale))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: the adapter of %s is times %g, which leaves no finite values",
+                            ckpt_path(ckpt_adapter_ckpt(m->adapter)), weight, low->rank.scale);
+    return fits_weight(low, find_weight(model, weight))
                ? FSDP_OK
                : refuse_weight(m, model, weight,
                                "has another shape there than lora_A and lora_B fit", err);

@@ -28,17 +28,24 @@ static json_t *number_of(double value)
     return (double)whole == value ? json_integer(whole) : json_real(value);
 }
 
+/* NULL where the text is none of JSON. */
+static json_t *patterns_of(const char *text)
+{
+    return text ? json_loads(text, 0, NULL) : json_object();
+}
+
 int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct fsdp_err *err)
 {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s?, s:i, s:o, s:f, s:o, s:o, s:o, s:b, s:b, s:b, s:s, s:b, s:b, s:{}, s:{}}",
+        "{s:s, s:s, s:s?, s:i, s:o, s:f, s:o, s:o, s:o, s:b, s:b, s:b, s:s, s:b, s:b, s:o, s:o}",
         "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", spec->base, "r",
         spec->r, "lora_alpha", number_of(spec->alpha), "lora_dropout", spec->dropout,
         "target_modules", list_of(spec->targets, spec->ntargets, spec->nparameters > 0),
         "target_parameters", list_of(spec->parameters, spec->nparameters, false), "modules_to_save",
         list_of(spec->modules_to_save, spec->nmodules, false), "use_rslora", spec->rslora,
         "use_dora", spec->dora, "fan_in_fan_out", spec->transposed, "bias", "none",
-        "inference_mode", true, "init_lora_weights", true, "rank_pattern", "alpha_pattern");
+        "inference_mode", true, "init_lora_weights", true, "rank_pattern",
+        patterns_of(spec->rank_pattern), "alpha_pattern", patterns_of(spec->alpha_pattern));
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 
     *out = text ? fsdp_sprintf(err, "%s\n", text) : NULL;

@@ -71,9 +71,19 @@ static const struct ckpt_tensor *find_part(const struct ckpt_merged *m, const ch
     return ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name);
 }
 
+/* Of the parameter. */
+static struct ckpt_rank rank_of(const struct ckpt_merged *m, const char *layer, size_t nbytes,
+                                const struct stored *x)
+{
+    char parameter[NAME_NBYTES];
+
+    snprintf(parameter, sizeof parameter, "%.*s%s.%s", (int)nbytes, layer, x->module,
+             ckpt_expert_parameter(x->is_down));
+    return ckpt_adapter_rank(m->adapter, parameter);
+}
+
 static bool of_experts(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight)
 {
-    const uint64_t r = (uint64_t)ckpt_adapter_spec(m->adapter)->r;
     size_t nbytes;
     uint64_t expert;
 
@@ -83,14 +93,27 @@ static bool of_experts(struct ckpt_low *low, const struct ckpt_merged *m, const 
             continue;
         *low = (struct ckpt_low){.a = find_part(m, weight, nbytes, x, 'A'),
                                  .b = find_part(m, weight, nbytes, x, 'B'),
+                                 .rank = rank_of(m, weight, nbytes, x),
                                  .across = x->across,
                                  .expert = expert,
                                  .nparts = (uint64_t)x->nparts,
                                  .part = (uint64_t)x->part};
-        low->experts = low->a ? low->a->tensor.shape[0] / r : 0;
+        low->experts = low->a ? low->a->tensor.shape[0] / (uint64_t)low->rank.r : 0;
         return low->a || low->b;
     }
     return false;
+}
+
+/* Of the module, whose name is its A's. */
+static struct ckpt_rank rank_of_module(const struct ckpt_merged *m, const struct ckpt_tensor *a)
+{
+    static const char end[] = ".lora_A.weight";
+    const char *name = a ? a->tensor.name + strlen(CKPT_ADAPTER_PREFIX) : "";
+    const size_t n = strlen(name);
+    char module[NAME_NBYTES];
+
+    snprintf(module, sizeof module, "%.*s", (int)(n < sizeof end ? n : n - (sizeof end - 1)), name);
+    return ckpt_adapter_rank(m->adapter, module);
 }
 
 bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const char *weight)
@@ -100,6 +123,7 @@ bool ckpt_merged_low(struct ckpt_low *low, const struct ckpt_merged *m, const ch
                              .across = ckpt_adapter_spec(m->adapter)->transposed,
                              .experts = 1,
                              .nparts = 1};
+    low->rank = rank_of_module(m, low->a);
     if (low->a || low->b)
         return true;
     return ckpt_adapter_spec(m->adapter)->nparameters && of_experts(low, m, weight);

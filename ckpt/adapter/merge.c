@@ -217,7 +217,11 @@ int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *a, struct fsd
     for (int i = 0; i < a->count; i++) {
         const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->all[i].adapter);
         const double factors[] = {a->all[i].weight, ckpt_adapter_scale(spec), spec->dora};
+        const char *patterns[] = {spec->rank_pattern, spec->alpha_pattern};
         *hash = fsdp_hash(*hash, factors, sizeof factors);
+        for (int k = 0; k < 2; k++)
+            *hash = fsdp_hash(*hash, patterns[k] ? patterns[k] : "",
+                              patterns[k] ? strlen(patterns[k]) + 1 : 1);
         FSDP_TRY(ckpt_source_hash(hash, ckpt_adapter_ckpt(a->all[i].adapter), err));
     }
     return FSDP_OK;

@@ -3,6 +3,7 @@
 #ifndef CKPT_ADAPTER_MERGE_H
 #define CKPT_ADAPTER_MERGE_H
 
+#include <jansson.h>
 #include <pthread.h>
 
 #include "ckpt/adapter.h"
@@ -34,6 +35,7 @@ struct ckpt_adapters {
 #define CKPT_ALL_EXPERTS UINT64_MAX
 struct ckpt_low {
     const struct ckpt_tensor *a, *b;
+    struct ckpt_rank rank;
     bool across;           /* the weight is (in, out) */
     uint64_t experts;      /* 1: it is no weight of experts */
     uint64_t expert;       /* or CKPT_ALL_EXPERTS */
@@ -54,8 +56,22 @@ bool ckpt_name_ends(const char *name, size_t nbytes, const char *end);
 /* Does target_parameters name one of the module's two: by the whole name or an end after a dot? */
 bool ckpt_parameter_is_named(const struct ckpt_adapter_spec *spec, const char *module,
                              size_t nbytes, bool is_down);
+/* "gate_up_proj" or "down_proj" */
+const char *ckpt_expert_parameter(bool is_down);
 /* May target_parameters have this name? */
 bool ckpt_adapter_is_parameter(const char *name);
+
+/* ---- rank_pattern and alpha_pattern (patterns.c) ---- */
+
+/* Those of json[key]; NULL: none. whole: its numbers are positive integers. FSDP_EUNSUPPORTED names
+ * an expression that cannot be matched. */
+struct ckpt_patterns;
+int ckpt_patterns_read(struct ckpt_patterns **out, const json_t *json, const char *key, bool whole,
+                       const char *path, struct fsdp_err *err);
+void ckpt_patterns_free(struct ckpt_patterns *patterns);
+/* Of the module of this name, or where none matches `otherwise`. Pure, thread safe. */
+double ckpt_patterns_value(const struct ckpt_patterns *patterns, const char *module,
+                           double otherwise);
 
 /* The change of a block is left (rows, r) times right (r, columns of the weight). */
 struct ckpt_factors {

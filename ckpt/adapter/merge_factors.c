@@ -15,7 +15,7 @@ enum { NAME_NBYTES = 1024, BLOCK_NBYTES = 1 << 20 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,
+static const struct ckpt_tensor *find_part(const struct ckpt_merged *m, const char *weight,
                                            const char *part)
 {
     char name[NAME_NBYTES];
@@ -28,11 +28,28 @@ const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const ch
     return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
 }
 
-const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight)
+const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,
+                                           const char *part)
+{
+    char other[NAME_NBYTES];
+    const struct ckpt_tensor *own = find_part(m, weight, part);
+    return !own && ckpt_adapter_module_name(other, sizeof other, weight) ? find_part(m, other, part)
+                                                                         : own;
+}
+
+static const struct ckpt_tensor *find_whole(const struct ckpt_merged *m, const char *weight)
 {
     char name[NAME_NBYTES];
     const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", weight);
     return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
+}
+
+const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight)
+{
+    char other[NAME_NBYTES];
+    const struct ckpt_tensor *own = find_whole(m, weight);
+    return !own && ckpt_adapter_module_name(other, sizeof other, weight) ? find_whole(m, other)
+                                                                         : own;
 }
 
 /* ---- factors --------------------------------------------------------------------------------- */
@@ -143,12 +160,10 @@ int ckpt_factors_read(struct ckpt_factors *f, const struct ckpt_merged *m,
                       const struct ckpt_low *low, const struct fsdp_box *box, uint64_t ncols,
                       struct fsdp_err *err)
 {
-    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(m->adapter);
     const uint64_t first = box->offset[0], n = box->length[0];
 
-    *f = (struct ckpt_factors){.r = (size_t)spec->r,
-                               .ncols = (size_t)ncols,
-                               .scale = ckpt_adapter_scale(spec) * m->weight};
+    *f = (struct ckpt_factors){
+        .r = (size_t)low->rank.r, .ncols = (size_t)ncols, .scale = low->rank.scale * m->weight};
     if (low->across) {
         FSDP_TRY(read_a(&f->left, m, low, first, n, err));
         return read_b(&f->right, m, low, 0, ncols, err);

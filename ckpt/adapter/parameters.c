@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names of adapters of experts. transformers keeps the weights of a layer's experts in two
+ * Names that PEFT's files and a model's do not share. A module that transformers calls otherwise
+ * than files is one of them: GPT-NeoX's head, the routers of Mixtral and Granite.
+ *
+ * The names of adapters of experts: transformers keeps the weights of a layer's experts in two
  * parameters, and PEFT names adapters by these, whatever files store. It wraps the module of both
  * once for each that has an adapter, down_proj around gate_up_proj:
  *
@@ -14,6 +17,38 @@
 
 enum { NAME_NBYTES = 1024 };
 static const char *const parameters[] = {"gate_up_proj", "down_proj"};
+
+/* Ends of weights' names; the first is a whole name. */
+static const struct renamed {
+    const char *module, *stored;
+} renamed[] = {
+    {"lm_head.weight", "embed_out.weight"},
+    {".mlp.gate.weight", ".block_sparse_moe.gate.weight"},
+    {".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight"},
+};
+
+static bool rename_end(char *out, size_t out_nbytes, const char *name, bool to_stored)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        const char *from = to_stored ? renamed[i].module : renamed[i].stored;
+        const char *to = to_stored ? renamed[i].stored : renamed[i].module;
+        const size_t n = strlen(name), suffix = strlen(from);
+        if (ckpt_name_ends(name, n, from) && (*from == '.' || n == suffix))
+            return snprintf(out, out_nbytes, "%.*s%s", (int)(n - suffix), name, to) <
+                   (int)out_nbytes;
+    }
+    return false;
+}
+
+bool ckpt_adapter_stored_name(char *stored, size_t stored_nbytes, const char *weight)
+{
+    return rename_end(stored, stored_nbytes, weight, true);
+}
+
+bool ckpt_adapter_module_name(char *weight, size_t weight_nbytes, const char *stored)
+{
+    return rename_end(weight, weight_nbytes, stored, false);
+}
 
 bool ckpt_name_ends(const char *name, size_t nbytes, const char *end)
 {
@@ -45,6 +80,24 @@ bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *mo
         return false;
     return ckpt_parameter_is_named(spec, module, nbytes, false) ||
            ckpt_parameter_is_named(spec, module, nbytes, true);
+}
+
+const char *ckpt_expert_parameter(bool is_down)
+{
+    return parameters[is_down];
+}
+
+bool ckpt_adapter_parameter(char *parameter, size_t parameter_nbytes,
+                            const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes)
+{
+    const bool nested = ckpt_name_ends(module, nbytes, CKPT_NESTED);
+
+    if (!ckpt_adapter_is_expert(spec, module, nbytes))
+        return false;
+    nbytes -= nested ? strlen(CKPT_NESTED) : 0;
+    const bool is_down = !nested && ckpt_parameter_is_named(spec, module, nbytes, true);
+    return snprintf(parameter, parameter_nbytes, "%.*s.%s", (int)nbytes, module,
+                    parameters[is_down]) < (int)parameter_nbytes;
 }
 
 bool ckpt_adapter_is_parameter(const char *name)

@@ -41,6 +41,8 @@ struct ckpt_adapter_spec {
     /* PEFT's target_parameters, of experts: names, or their ends: "mlp.experts.gate_up_proj". */
     const char *const *parameters;
     int nparameters;
+    /* PEFT's rank_pattern and alpha_pattern, JSON objects; NULL: all have r and alpha. */
+    const char *rank_pattern, *alpha_pattern;
 };
 /* What B A is multiplied with. Pure. */
 double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec);
@@ -51,6 +53,17 @@ const char *ckpt_adapter_target(size_t *nbytes, const char *name);
 /* Is this the module of experts' parameters that have adapters, where the name of a lora_A has it?
  * Pure. */
 bool ckpt_adapter_is_expert(const struct ckpt_adapter_spec *spec, const char *module,
+                            size_t nbytes);
+
+/* PEFT names weights as transformers does, where the files of some models have other names: the
+ * stored name of such a weight, and back. False: both are the same. Pure. */
+bool ckpt_adapter_stored_name(char *stored, size_t stored_nbytes, const char *weight);
+bool ckpt_adapter_module_name(char *weight, size_t weight_nbytes, const char *stored);
+
+/* The name of the parameter of experts whose A is module.lora_A.weight; false: it is of none. Pure.
+ */
+bool ckpt_adapter_parameter(char *parameter, size_t parameter_nbytes,
+                            const struct ckpt_adapter_spec *spec, const char *module,
                             size_t nbytes);
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -64,6 +77,14 @@ int ckpt_adapter_open(struct ckpt_adapter **out, const char *path, struct fsdp_e
 /* NULL is allowed. */
 void ckpt_adapter_close(struct ckpt_adapter *adapter);
 const struct ckpt_adapter_spec *ckpt_adapter_spec(const struct ckpt_adapter *adapter);
+/* Of one module, by its whole name in transformers ("model.layers.0.self_attn.q_proj"), or of a
+ * parameter of experts (".mlp.experts.gate_up_proj"): what rank_pattern and alpha_pattern say.
+ * Local. */
+struct ckpt_rank {
+    int r;
+    double scale;
+};
+struct ckpt_rank ckpt_adapter_rank(const struct ckpt_adapter *adapter, const char *module);
 /* Its tensors, under the names of the file. Lives as long as the adapter. */
 struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
 
