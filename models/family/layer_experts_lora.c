@@ -9,6 +9,7 @@
 struct adapter {
     const struct stack_param *a, *b;
     struct stack_expert_lora of; /* which rows of B */
+    double scale;
     int nin, nout, r, experts;
 };
 
@@ -21,7 +22,8 @@ static struct adapter adapter_of(const struct model *m, const struct stack_block
                             .of = stack_expert_lora(m, slot),
                             .nin = place.nin,
                             .nout = place.nout,
-                            .r = m->lora.r,
+                            .r = m->weight[place.lora].rank.r,
+                            .scale = m->weight[place.lora].rank.scale,
                             .experts = m->traits.experts};
 }
 
@@ -129,14 +131,14 @@ static struct nn_grouped product_b(const struct model *m, const struct stack_blo
     return args;
 }
 
-static int scale_low(const struct model *m, const struct stack_block *blk, void *low,
-                     struct fsdp_err *err)
+static int scale_low(const struct model *m, const struct stack_block *blk, const struct adapter *of,
+                     void *low, struct fsdp_err *err)
 {
     const size_t nplaces = (size_t)blk->B * (size_t)blk->Tq * (size_t)m->traits.experts_per_token;
     const struct nn_scale_add args = {.out = low,
                                       .x = low,
-                                      .nelem = nplaces * (size_t)m->lora.r,
-                                      .alpha = (float)m->lora.scale,
+                                      .nelem = nplaces * (size_t)of->r,
+                                      .alpha = (float)of->scale,
                                       .dtype = blk->dtype};
     return m->nn->scale_add(blk->lane, &args, err);
 }
@@ -152,7 +154,7 @@ static int make_low(const struct model *m, const struct stack_block *blk, const 
     args.out = blk->expert_low;
     args.x = x;
     FSDP_TRY(m->nn->grouped_forward(blk->lane, &args, err));
-    return scale_low(m, blk, blk->expert_low, err);
+    return scale_low(m, blk, of, blk->expert_low, err);
 }
 
 /* blk->expert_d_low = scale dy B */
@@ -164,7 +166,7 @@ static int make_d_low(const struct model *m, const struct stack_block *blk,
     args.out = blk->expert_d_low;
     args.dy = dy;
     FSDP_TRY(m->nn->grouped_backward_input(blk->lane, &args, err));
-    return scale_low(m, blk, blk->expert_d_low, err);
+    return scale_low(m, blk, of, blk->expert_d_low, err);
 }
 
 /* ---- forward and backward -------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 struct adapter {
     const struct stack_param *a, *b;
     struct stack_place place;
+    struct stack_rank rank;
     int rows, r;
     size_t at; /* elements of B before the slot's outputs */
 };
@@ -20,12 +21,14 @@ static struct adapter adapter_of(const struct model *m, const struct stack_block
                                  enum stack_slot slot)
 {
     const struct stack_place place = m->place[slot];
+    const struct stack_rank rank = m->weight[place.lora].rank;
     return (struct adapter){.a = &blk->param[place.lora],
                             .b = &blk->param[place.lora + 1],
                             .place = place,
+                            .rank = rank,
                             .rows = blk->B * blk->Tq,
-                            .r = m->lora.r,
-                            .at = (size_t)place.first * (size_t)m->lora.r};
+                            .r = rank.r,
+                            .at = (size_t)place.first * (size_t)rank.r};
 }
 
 static bool has_adapter(const struct model *m, enum stack_slot slot)
@@ -74,7 +77,7 @@ static int scale(const struct model *m, const struct stack_block *blk, const str
     const struct nn_scale_add args = {.out = low,
                                       .x = low,
                                       .nelem = (size_t)x->rows * (size_t)x->r,
-                                      .alpha = (float)m->lora.scale,
+                                      .alpha = (float)x->rank.scale,
                                       .dtype = blk->dtype};
     return m->nn->scale_add(blk->lane, &args, err);
 }
@@ -248,7 +251,7 @@ static int make_lengths(const struct model *m, const struct stack_block *blk, en
                                     .nout = x->place.nout,
                                     .r = x->r,
                                     .ldw = matrix.ldw,
-                                    .scale = (float)m->lora.scale,
+                                    .scale = (float)x->rank.scale,
                                     .dtype = x->a->w_dtype};
     return m->nn->lengths(blk->lane, &args, err);
 }

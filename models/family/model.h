@@ -81,17 +81,27 @@ struct model_info {
     double dropout;  /* the largest probability of the model's dropouts; 0: it has none */
     bool transposed; /* its matrices are (in, out) */
     bool packed;     /* its linear maps are stored as bitsandbytes quantizes them */
-    /* The names of the experts' parameters that have adapters, from behind a layer's number on. */
-    const char *parameters[2];
+    /* The names of the parameters that have adapters and are in no linear module of transformers,
+     * from behind a layer's number on: those of experts, and the router's. */
+    const char *parameters[3];
     int nparameters;
 };
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output
  * for x, scale * B A x is added. What a model was before is frozen, but for modules_to_save. */
 #define MODEL_MAGNITUDE ".lora_magnitude_vector" /* behind the name of a module */
+struct model_lora_rank {
+    const char *name; /* of the module in all layers, or of the parameter of experts: whole, from
+                         behind the layer's number on */
+    int r;
+    double scale;
+};
 struct model_lora {
-    int r;          /* rows of A; 0: no adapters */
-    double scale;   /* alpha / r, or alpha / sqrt(r) */
+    int r;        /* rows of A; 0: no adapters */
+    double scale; /* alpha / r, or alpha / sqrt(r) */
+    /* Maps that have others than these; borrowed until describe. */
+    const struct model_lora_rank *ranks;
+    int nranks;
     double dropout; /* probability, of A's input */
     /* DoRA (Liu et al., arXiv 2402.09353): the rows of W + scale B A get the lengths that a vector
      * of magnitudes has, which is trained besides. */

@@ -221,19 +221,22 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
     return describe_experts(m, tree, layer, err);
 }
 
-/* A and B */
-static int describe_head_lora(int param[2], const struct adding *to, const char *head,
-                              struct fsdp_err *err)
+/* A, B and, of DoRA, magnitudes */
+static int describe_head_lora(int param[3], const struct adding *to, struct fsdp_err *err)
 {
+    const char *head = stack_head_module(to->m);
     const struct traits *t = &to->m->traits;
-    const int r = to->m->lora.r;
+    const int r = to->m->head_rank.r;
     const struct values a = {r, t->dim, stack_lora_init(t->dim), true, false};
     const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true, false};
+    const struct values magnitudes = {t->vocab, 0, {FSDP_INIT_ONES, 0}, true, false};
 
     if (!to->m->head_lora)
         return FSDP_OK;
     FSDP_TRY(add_named(to, head, ".lora_A.weight", a, &param[0], err));
-    return add_named(to, head, ".lora_B.weight", b, &param[1], err);
+    FSDP_TRY(add_named(to, head, ".lora_B.weight", b, &param[1], err));
+    return to->m->lora.dora ? add_named(to, head, MODEL_MAGNITUDE, magnitudes, &param[2], err)
+                            : FSDP_OK;
 }
 
 static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t work_nbytes,
@@ -262,7 +265,7 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
         FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false, false},
                             &m->head_param, err));
     }
-    FSDP_TRY(describe_head_lora(m->head_lora_param, &to, names->head, err));
+    FSDP_TRY(describe_head_lora(m->head_lora_param, &to, err));
     return fsdp_module_set_act(tree, m->head, (struct fsdp_act_bytes){.work = work_nbytes}, err);
 }
 

@@ -46,13 +46,20 @@ enum stack_slot {
 enum stack_expert { STACK_EXPERT_GATE, STACK_EXPERT_UP, STACK_EXPERT_DOWN, STACK_NEXPERTS };
 enum { STACK_MAX_EXPERT_WEIGHTS = 4 }; /* with biases */
 
+/* An adapter's rows of A, and what B A is multiplied with. */
+struct stack_rank {
+    int r;
+    double scale;
+};
+
 /* A weight (rows, cols), or a vector (rows) where cols is 0. */
 struct stack_weight {
     char name[STACK_NAME_NBYTES]; /* after the layer's, with its dot */
     enum stack_part part;
     int rows, cols;
     struct fsdp_init init;
-    bool by_expert; /* of an adapter: A is (experts r, cols), B is (rows, r experts) */
+    bool by_expert;         /* of an adapter: A is (experts r, cols), B is (rows, r experts) */
+    struct stack_rank rank; /* of an adapter's A */
 };
 
 /* Where a slot's values are: in which weight, and of a matrix which of its nout outputs. */
@@ -116,8 +123,10 @@ struct model {
     int (*expert_param)[STACK_MAX_EXPERT_WEIGHTS];
     int32_t *expert_first; /* [nlayers][experts + 1] of the pass, on a GPU */
     int embed_param, position_param, norm_param, norm_bias_param, head_param;
-    bool head_lora;         /* has the head an adapter? */
-    int head_lora_param[2]; /* its A and B */
+    int most_r;     /* of all adapters' ranks */
+    bool head_lora; /* has the head an adapter? */
+    struct stack_rank head_rank;
+    int head_lora_param[3]; /* its A, B and, of DoRA, magnitudes */
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
 };
 
@@ -270,6 +279,8 @@ struct stack_head_mem {
     /* Of the head's adapter, as a block's. */
     void *low, *d_low; /* (chunk, r) */
     void *low_in;      /* (chunk, C) */
+    void *wide;        /* (chunk, V) of DoRA, as logits; NULL: it is not used */
+    float *lengths;    /* (V) likewise, of the whole pass */
 };
 
 /* Some rows of the stream at the head: their last norm is in mem->norm. */
@@ -280,9 +291,15 @@ struct stack_head_rows {
     const struct model_batch *batch;
     int first, rows;
 };
-/* What its adapter adds to logits, ld apart; its gradients from those in mem->logits, while
- * mem->norm is what it was; and what it then adds to the gradient of the norm, in mem->norm. They
- * do nothing where the head has none. */
+/* The head's weight alone: logits = x Wᵀ, ld apart; dx = dy W + beta dx, dy as mem->logits. */
+int stack_head_product(const struct stack_head_rows *rows, void *logits, int ld, const void *x,
+                       struct fsdp_err *err);
+int stack_head_input(const struct stack_head_rows *rows, void *dx, const void *dy, float beta,
+                     struct fsdp_err *err);
+/* With its adapter. begin: before any rows of a pass; it does nothing where the head has none. The
+ * logits of mem->norm. From the gradients in mem->logits: those of the adapter, while mem->norm is
+ * what it was; and then that of mem->norm, in its place. */
+int stack_head_lora_begin(const struct stack_head_rows *rows, struct fsdp_err *err);
 int stack_head_lora_forward(const struct stack_head_rows *rows, void *logits, int ld,
                             struct fsdp_err *err);
 int stack_head_lora_weight(const struct stack_head_rows *rows, struct fsdp_err *err);
@@ -325,6 +342,8 @@ void stack_list_weights(struct model *m);
 
 /* Adds the weights of adapters, as m->lora says. */
 int stack_list_lora(struct model *m, struct fsdp_err *err);
+/* The head's name in transformers, and so in the names of its adapter. */
+const char *stack_head_module(const struct model *m);
 /* What an A of `nin` inputs begins as. */
 struct fsdp_init stack_lora_init(int nin);
 /* Where adapters of the experts are: which outputs of B are this slot's, and B's rows. */

@@ -25,14 +25,26 @@ static size_t module_nbytes(const char *name)
 
 /* ---- adapters -------------------------------------------------------------------------------- */
 
+static bool is_router(const struct model *m, int weight)
+{
+    return weight == m->place[STACK_ROUTER].weight;
+}
+
+/* What transformers calls the weight, and PEFT its adapter. */
+static const char *module_of(const struct model *m, int weight)
+{
+    return is_router(m, weight) ? m->family->names->router_parameter : m->weight[weight].name;
+}
+
 /* A target names a module in all layers, or (with its root) of any of them. A router of experts is
  * not among those that all-linear names. */
 static bool is_target(const struct model *m, const char *target, int weight)
 {
-    const char *name = m->weight[weight].name + 1;
+    const char *name = m->weight[weight].name + 1, *module = module_of(m, weight) + 1;
     if (!strcmp(target, "all-linear"))
-        return weight != m->place[STACK_ROUTER].weight;
-    return is_end_of(name, module_nbytes(name), target);
+        return !is_router(m, weight);
+    return is_end_of(name, module_nbytes(name), target) ||
+           is_end_of(module, module_nbytes(module), target);
 }
 
 static bool is_any_target(const struct model *m, const char *const *targets, int ntargets,
@@ -47,6 +59,20 @@ static bool is_any_target(const struct model *m, const char *const *targets, int
 static bool is_adapted(const struct model *m, int weight)
 {
     return is_any_target(m, m->lora.targets, m->lora.ntargets, weight);
+}
+
+/* Of the map with this name, which has nbytes. */
+static struct stack_rank rank_of(struct model *m, const char *name, size_t nbytes)
+{
+    struct stack_rank rank = {m->lora.r, m->lora.scale};
+
+    for (int i = 0; i < m->lora.nranks; i++) {
+        const struct model_lora_rank *x = &m->lora.ranks[i];
+        if (!strncmp(x->name, name, nbytes) && !x->name[nbytes])
+            rank = (struct stack_rank){x->r, x->scale};
+    }
+    m->most_r = rank.r > m->most_r ? rank.r : m->most_r;
+    return rank;
 }
 
 static void add_part(struct model *m, const struct stack_weight *of, const char *suffix, int rows,
@@ -70,12 +96,15 @@ static int adapter_of(struct model *m, const struct stack_place *place)
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         if (m->place[slot].weight == place->weight && m->place[slot].lora)
             return m->place[slot].lora;
-    const struct stack_weight of = m->weight[place->weight];
+    struct stack_weight of = m->weight[place->weight];
     const struct fsdp_init zeros = {FSDP_INIT_ZEROS, 0}, ones = {FSDP_INIT_ONES, 0};
     const int nout = m->family->names->fusion == TRAITS_TRANSPOSED ? of.cols : of.rows;
     const int lora = m->nweights;
-    add_part(m, &of, ".lora_A" WEIGHT, m->lora.r, place->nin, stack_lora_init(place->nin));
-    add_part(m, &of, ".lora_B" WEIGHT, nout, m->lora.r, zeros);
+    snprintf(of.name, sizeof of.name, "%s", module_of(m, place->weight));
+    const struct stack_rank rank = rank_of(m, of.name + 1, module_nbytes(of.name) - 1);
+    add_part(m, &of, ".lora_A" WEIGHT, rank.r, place->nin, stack_lora_init(place->nin));
+    m->weight[lora].rank = rank;
+    add_part(m, &of, ".lora_B" WEIGHT, nout, rank.r, zeros);
     if (m->lora.dora)
         add_part(m, &of, MODEL_MAGNITUDE, nout, 0, ones);
     return lora;
@@ -108,10 +137,17 @@ static int refuse_target(const struct model *m, const char *target, struct fsdp_
     return fsdp_err_blame(err, FSDP_EINVAL, "targets");
 }
 
+const char *stack_head_module(const struct model *m)
+{
+    const struct traits_names *names = m->family->names;
+    return names->head_module ? names->head_module : names->head;
+}
+
+/* By its name in files, too. */
 static bool is_head(const struct model *m, const char *target)
 {
-    const char *head = m->family->names->head;
-    return is_end_of(head, strlen(head), target);
+    const char *head = m->family->names->head, *module = stack_head_module(m);
+    return is_end_of(head, strlen(head), target) || is_end_of(module, strlen(module), target);
 }
 
 static bool adapts_head(const struct model *m, const char *const *targets, int ntargets)
@@ -122,20 +158,19 @@ static bool adapts_head(const struct model *m, const char *const *targets, int n
     return false;
 }
 
-/* Merged into a tied head, it would change the embedding, too. Of GPT-NeoX see check_saved. */
+/* PEFT trains such an adapter and warns of it: what it merges is then added to the embedding, too.
+ */
 static int check_head(const struct model *m, struct fsdp_err *err)
 {
-    const char *head = m->family->names->head, *why = NULL;
-
-    if (m->traits.tied)
-        why = "is tied: its weight is the embedding's, which has no adapter";
-    else if (strcmp(head, "lm_head"))
-        why = "has another name in transformers than in its files";
-    else if (m->lora.dora)
-        why = "can have no magnitudes (lora.dora)";
-    if (!m->head_lora || !why)
+    if (!m->head_lora || !m->traits.tied)
         return FSDP_OK;
-    return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "'%s' %s", head, why),
+    return fsdp_err_blame(err,
+                          fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                       "'%s' is tied: its weight is the embedding, too, to which a "
+                                       "merge would add the adapter; leave it out, or untie both "
+                                       "(tie_word_embeddings: false, and a copy of the embedding "
+                                       "as the head)",
+                                       stack_head_module(m)),
                           "targets");
 }
 
@@ -153,7 +188,7 @@ static int refuse_given(bool theirs, const char *name, const char *key, struct f
 static int check_given(const struct model *m, struct fsdp_err *err)
 {
     if (m->lora.ngiven && adapts_head(m, m->lora.given, m->lora.ngiven) != m->head_lora)
-        return refuse_given(m->head_lora, m->family->names->head, "targets", err);
+        return refuse_given(m->head_lora, stack_head_module(m), "targets", err);
     for (int w = 0; w < m->nbase && m->lora.ngiven; w++) {
         const bool given = is_any_target(m, m->lora.given, m->lora.ngiven, w);
         if (!m->weight[w].cols || given == is_adapted(m, w))
@@ -235,9 +270,10 @@ static int check_given_parameters(const struct model *m, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* PEFT has neither dropout nor magnitudes of experts. */
+/* PEFT has neither dropout nor magnitudes of experts and routers. */
 static int check_parameters(const struct model *m, struct fsdp_err *err)
 {
+    const bool adapts_router = m->place[STACK_ROUTER].lora > 0;
     const char *key = m->lora.dropout > 0 ? "dropout" : m->lora.dora ? "dora" : NULL;
 
     for (int i = 0; i < m->lora.nparameters; i++) {
@@ -246,11 +282,11 @@ static int check_parameters(const struct model *m, struct fsdp_err *err)
             !names_parameter(m, &text, 1, STACK_EXPERT_DOWN))
             return refuse_parameter(m, text, err);
     }
-    if (m->lora.nparameters && key)
+    if ((m->lora.nparameters || adapts_router) && key)
         return fsdp_err_blame(err,
                               fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                           "adapters of experts (lora.target_parameters) have "
-                                           "none, as in PEFT; leave it out"),
+                                           "adapters of experts (lora.target_parameters) and of "
+                                           "their router have none, as in PEFT; leave it out"),
                               key);
     return check_given_parameters(m, err);
 }
@@ -259,11 +295,13 @@ static int check_parameters(const struct model *m, struct fsdp_err *err)
 static int add_expert_lora(struct model *m, enum stack_expert slot, bool inner)
 {
     const struct stack_place *place = &m->expert_place[slot];
-    const int E = m->traits.experts, r = m->lora.r, lora = m->nweights;
+    const char *parameter = parameter_of(m, slot);
+    const struct stack_rank rank = rank_of(m, parameter, strlen(parameter));
+    const int E = m->traits.experts, r = rank.r, lora = m->nweights;
     const struct stack_weight pair[] = {
-        {.rows = E * r, .cols = place->nin, .init = stack_lora_init(place->nin)},
+        {.rows = E * r, .cols = place->nin, .init = stack_lora_init(place->nin), .rank = rank},
         {.rows = stack_expert_lora(m, slot).rows, .cols = E * r, .init = {FSDP_INIT_ZEROS, 0}}};
-    const char *name = parameter_of(m, slot) - 1;
+    const char *name = parameter - 1;
 
     for (int i = 0; i < 2; i++) {
         struct stack_weight *w = &m->weight[m->nweights++];
@@ -296,6 +334,8 @@ void stack_list_parameters(const struct model *m, struct model_info *info)
         info->parameters[info->nparameters++] = parameter_of(m, STACK_EXPERT_GATE);
     if (m->expert_place[STACK_EXPERT_DOWN].lora)
         info->parameters[info->nparameters++] = parameter_of(m, STACK_EXPERT_DOWN);
+    if (m->place[STACK_ROUTER].lora)
+        info->parameters[info->nparameters++] = m->family->names->router_parameter + 1;
 }
 
 /* Of gate and up the rows of B follow each other, even where the weights are apart; where their
@@ -317,7 +357,10 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
         m->expert_place[slot].lora = 0;
     for (int slot = 0; slot < STACK_NSLOTS; slot++)
         m->place[slot].lora = 0;
+    m->most_r = 0;
     m->head_lora = m->lora.r && adapts_head(m, m->lora.targets, m->lora.ntargets);
+    if (m->head_lora)
+        m->head_rank = rank_of(m, stack_head_module(m), strlen(stack_head_module(m)));
     FSDP_TRY(check_head(m, err));
     if (!m->lora.r)
         return FSDP_OK;

@@ -58,7 +58,7 @@ static size_t experts_work(const struct model *m, int rows)
 {
     const struct traits *t = &m->traits;
     const int both = m->expert_place[STACK_EXPERT_GATE].nout; /* gate, and up where it is there */
-    const int r = m->lora.r;
+    const int r = m->most_r;
     const struct stack_weight weights[] = {
         {.rows = both, .cols = t->dim},     {.rows = t->dim, .cols = t->expert_ffn},
         {.rows = r, .cols = t->dim},        {.rows = both, .cols = r},
@@ -175,8 +175,8 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     blk->act = carve_act(&a->work, m, rows * stack_act_width(m));
     blk->work = carve_f32(&a->work, attention > products ? attention : products);
     if (m->lora.r) {
-        blk->low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
-        blk->d_low = carve_act(&a->work, m, rows * (size_t)m->lora.r);
+        blk->low = carve_act(&a->work, m, rows * (size_t)m->most_r);
+        blk->d_low = carve_act(&a->work, m, rows * (size_t)m->most_r);
     }
     const struct stack_lora_widths widths = stack_lora_widths(m);
     if (m->lora.r && m->lora.dropout > 0)
@@ -250,7 +250,7 @@ void stack_experts_layout(struct stack_block *blk, const struct model *m, size_t
 static void experts_lora_layout(struct stack_block *blk, const struct model *m, size_t rows,
                                 struct stack_carve *area)
 {
-    const size_t low = rows * (size_t)m->traits.experts_per_token * (size_t)m->lora.r;
+    const size_t low = rows * (size_t)m->traits.experts_per_token * (size_t)m->most_r;
     const size_t wide = sizeof(float);
     size_t nelem = 0;
 
@@ -322,8 +322,8 @@ int stack_head_chunk(const struct model *m, int rows)
 static size_t head_work(const struct model *m, int rows)
 {
     const struct stack_weight wide[] = {{.rows = m->traits.vocab, .cols = m->traits.dim},
-                                        {.rows = m->traits.vocab, .cols = m->lora.r}};
-    const struct stack_weight low = {.rows = m->lora.r, .cols = m->traits.dim};
+                                        {.rows = m->traits.vocab, .cols = m->head_rank.r}};
+    const struct stack_weight low = {.rows = m->head_rank.r, .cols = m->traits.dim};
     const size_t most = products_work(m, rows, wide, m->head_lora ? 2 : 1, m->dtypes.output);
     const size_t other = m->head_lora ? products_work(m, rows, &low, 1, m->dtypes.activation) : 0;
     return most > other ? most : other;
@@ -340,12 +340,19 @@ size_t stack_head_layout(struct stack_head_mem *mem, const struct model *m, int 
     mem->rstd = carve_f32(&area, chunk);
     mem->work = carve_f32(&area, head_work(m, (int)chunk));
     if (m->head_lora) {
-        const size_t low = chunk * (size_t)m->lora.r, C = (size_t)m->traits.dim;
+        const size_t low = chunk * (size_t)m->head_rank.r, C = (size_t)m->traits.dim;
         mem->low = carve_act(&area, m, low);
         mem->d_low = carve_act(&area, m, low);
         mem->low_in = carve_act(&area, m, m->lora.dropout > 0 ? chunk * C : 0);
     }
     mem->ld = (m->traits.vocab + align - 1) / align * align;
+    mem->wide = NULL;
+    mem->lengths = NULL;
+    if (m->head_lora && m->lora.dora) {
+        mem->wide =
+            stack_carve(&area, chunk * (size_t)mem->ld, fsdp_dtype_nbytes(m->dtypes.output));
+        mem->lengths = carve_f32(&area, (size_t)m->traits.vocab);
+    }
     mem->logits = stack_carve(&area, chunk * (size_t)mem->ld, fsdp_dtype_nbytes(m->dtypes.output));
     return area.nbytes;
 }

@@ -307,6 +307,43 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
     };
 }
 
+/* Of rows (rows, dim) with the head's weight: (rows, vocab), ld apart. */
+static struct nn_linear head_linear(const struct stack_head_rows *h, int ld)
+{
+    const struct model *m = h->m;
+    return (struct nn_linear){.w = h->view->param[m->head_param],
+                              .work = h->mem->work,
+                              .rows = h->rows,
+                              .nin = m->traits.dim,
+                              .nout = m->traits.vocab,
+                              .ldy = ld,
+                              .dtype = m->dtypes.activation,
+                              .y_dtype = m->dtypes.output,
+                              .w_dtype = h->view->param_dtype,
+                              .dw_dtype = h->view->grad_dtype};
+}
+
+int stack_head_product(const struct stack_head_rows *h, void *logits, int ld, const void *x,
+                       struct fsdp_err *err)
+{
+    struct nn_linear args = head_linear(h, ld);
+
+    args.out = logits;
+    args.x = x;
+    return h->m->nn->linear_forward(h->view->lane, &args, err);
+}
+
+int stack_head_input(const struct stack_head_rows *h, void *dx, const void *dy, float beta,
+                     struct fsdp_err *err)
+{
+    struct nn_linear args = head_linear(h, h->mem->ld);
+
+    args.out = dx;
+    args.dy = dy;
+    args.beta = beta;
+    return h->m->nn->linear_backward_input(h->view->lane, &args, err);
+}
+
 /* Those rows through the last norm and the head, to logits in the output's type, `ld` apart. */
 static int head_output(const struct pass *p, const struct fsdp_view *view,
                        const struct stack_head_mem *mem, int first, int rows, void *logits, int ld,
@@ -314,21 +351,21 @@ static int head_output(const struct pass *p, const struct fsdp_view *view,
 {
     const struct model *m = p->m;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
-    struct nn_linear linear = {.out = logits,
-                               .x = mem->norm,
-                               .w = view->param[m->head_param],
-                               .work = mem->work,
-                               .rows = rows,
-                               .nin = m->traits.dim,
-                               .nout = m->traits.vocab,
-                               .ldy = ld,
-                               .dtype = m->dtypes.activation,
-                               .y_dtype = m->dtypes.output,
-                               .w_dtype = view->param_dtype};
     const struct stack_head_rows h = {m, view, mem, p->batch, first, rows};
+
     FSDP_TRY(stack_norm_forward(m, view->lane, &norm, err));
-    FSDP_TRY(m->nn->linear_forward(view->lane, &linear, err));
-    return stack_head_lora_forward(&h, logits, ld, err);
+    return m->head_lora ? stack_head_lora_forward(&h, logits, ld, err)
+                        : stack_head_product(&h, logits, ld, mem->norm, err);
+}
+
+/* What does not depend on the rows. */
+static int head_begin(const struct pass *p, const struct fsdp_view *view,
+                      struct stack_head_mem *mem, int nrows, struct fsdp_err *err)
+{
+    const struct stack_head_rows all = {p->m, view, mem, p->batch, 0, nrows};
+
+    stack_head_layout(mem, p->m, nrows, view->work);
+    return stack_head_lora_begin(&all, err);
 }
 
 /* The same for the caller, in fp32, without gaps, and as the model's last step makes them. */
@@ -381,7 +418,8 @@ static int head_forward(struct pass *p, struct fsdp_err *err)
     struct stack_head_mem mem;
 
     FSDP_TRY(fsdp_module_enter(p->f, m->head, FSDP_FORWARD, &view, err));
-    stack_head_layout(&mem, m, nrows, view.work);
+    if (!p->train)
+        FSDP_TRY(head_begin(p, &view, &mem, nrows, err));
     for (int first = 0, rows; first < nrows && !p->train; first += rows) {
         rows = nrows - first < chunk ? nrows - first : chunk;
         const int left = p->batch->T - first % p->batch->T; /* of this row */
@@ -433,6 +471,23 @@ static int forward(struct pass *p, struct fsdp_err *err)
     return fsdp_module_leave(p->f, p->m->root, FSDP_FORWARD, err);
 }
 
+/* Of the weight, and of mem->norm in its place, from mem->logits. */
+static int plain_head_gradients(const struct stack_head_rows *h, struct fsdp_err *err)
+{
+    const struct model *m = h->m;
+    struct nn_linear weight = head_linear(h, h->mem->ld), input = weight;
+
+    weight.out = h->view->grad[m->head_param];
+    weight.x = h->mem->norm;
+    weight.dy = h->mem->logits;
+    weight.beta = fsdp_view_grad_beta(h->view, m->head_param);
+    FSDP_TRY(m->nn->linear_backward_weight(h->view->lane, &weight, err));
+    input.out = h->mem->norm;
+    input.dy = h->mem->logits;
+    input.after_weight = weight.out != NULL;
+    return m->nn->linear_backward_input(h->view->lane, &input, err);
+}
+
 /* dlogits are in mem->logits: the gradients of the head, the norm and these rows of the stream. */
 static int head_gradients(const struct pass *p, const struct fsdp_view *view,
                           const struct stack_head_mem *mem, int first, int rows,
@@ -440,37 +495,14 @@ static int head_gradients(const struct pass *p, const struct fsdp_view *view,
 {
     const struct model *m = p->m;
     struct stack_norm norm = norm_of(p, view, mem, first, rows);
-    struct nn_linear weight = {.out = view->grad[m->head_param],
-                               .x = mem->norm,
-                               .dy = mem->logits,
-                               .work = mem->work,
-                               .rows = rows,
-                               .nin = m->traits.dim,
-                               .nout = m->traits.vocab,
-                               .ldy = mem->ld,
-                               .beta = fsdp_view_grad_beta(view, m->head_param),
-                               .dtype = m->dtypes.activation,
-                               .y_dtype = m->dtypes.output,
-                               .dw_dtype = view->grad_dtype};
-    struct nn_linear input = {.out = mem->norm,
-                              .w = view->param[m->head_param],
-                              .dy = mem->logits,
-                              .work = mem->work,
-                              .rows = rows,
-                              .nin = m->traits.dim,
-                              .nout = m->traits.vocab,
-                              .ldy = mem->ld,
-                              .dtype = m->dtypes.activation,
-                              .y_dtype = m->dtypes.output,
-                              .w_dtype = view->param_dtype,
-                              .after_weight = weight.out != NULL};
     const struct stack_head_rows h = {m, view, mem, p->batch, first, rows};
-    if (m->head_lora)
+
+    if (m->head_lora) {
         FSDP_TRY(stack_head_lora_weight(&h, err));
-    else
-        FSDP_TRY(m->nn->linear_backward_weight(view->lane, &weight, err));
-    FSDP_TRY(m->nn->linear_backward_input(view->lane, &input, err));
-    FSDP_TRY(stack_head_lora_input(&h, err));
+        FSDP_TRY(stack_head_lora_input(&h, err));
+    } else {
+        FSDP_TRY(plain_head_gradients(&h, err));
+    }
     norm.dw_beta = fsdp_view_grad_beta(view, m->norm_param);
     if (norm.db) { /* written together: the same, where both are wanted */
         float beta = fsdp_view_grad_beta(view, m->norm_bias_param);
@@ -498,7 +530,7 @@ static int head_backward(struct pass *p, struct fsdp_err *err)
 
     FSDP_TRY(recompute_nothing(p, m->head, err));
     FSDP_TRY(fsdp_module_enter(p->f, m->head, FSDP_BACKWARD, &view, err));
-    stack_head_layout(&mem, m, nrows, view.work);
+    FSDP_TRY(head_begin(p, &view, &mem, nrows, err));
     for (int first = 0; first < nrows; first += chunk) {
         int rows = nrows - first < chunk ? nrows - first : chunk;
         FSDP_TRY(head_loss(p, &view, &mem, first, rows, err));

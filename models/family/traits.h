@@ -78,6 +78,7 @@ enum traits_fusion {
 };
 struct traits_names {
     const char *embed, *positions, *layers, *norm, *head;
+    const char *head_module;     /* the head in transformers; NULL: as in files */
     const char *attention, *mlp; /* a layer's modules */
     const char *norm1, *post1, *norm2, *post2;
     const char *q, *k, *v, *qkv, *o, *q_norm, *k_norm, *sinks;
@@ -91,6 +92,7 @@ struct traits_names {
     /* What transformers calls the experts' two parameters, each of all experts in one tensor
      * (experts, rows, columns), however files store them: adapters have these names. */
     const char *parameter_gate_up, *parameter_down;
+    const char *router_parameter; /* and the router's, which is no linear module there */
     enum traits_fusion fusion;
 };
 

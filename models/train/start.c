@@ -234,19 +234,29 @@ static bool has_param(const struct fsdp_module_tree *tree, const char *name)
     return false;
 }
 
+/* The head's own weight next to its adapter, which load_weights compares. */
+static bool is_base(const struct fsdp_module_tree *tree, const char *name)
+{
+    char weight[CONFIG_TEXT], stored[CONFIG_TEXT];
+
+    if (!ckpt_adapter_is_base(weight, sizeof weight, name))
+        return false;
+    return has_param(tree, weight) ||
+           (ckpt_adapter_stored_name(stored, sizeof stored, weight) && has_param(tree, stored));
+}
+
 /* Adapters that the run would leave out are no start. */
 static int check_adapters(const struct train_start *s, const struct ckpt *ckpt,
                           struct fsdp_err *err)
 {
     const size_t nbytes = strlen(CKPT_ADAPTER_PREFIX);
-    char weight[CONFIG_TEXT];
 
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const char *name = ckpt_tensor_at(ckpt, i)->tensor.name;
         if (!strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) && has_param(s->parts->tree, name + nbytes))
             continue;
-        if (ckpt_adapter_is_base(weight, sizeof weight, name) && has_param(s->parts->tree, weight))
-            continue; /* load_weights compares it */
+        if (is_base(s->parts->tree, name))
+            continue;
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "lora.path: %s: this model has no parameter for tensor '%s': it is an "
                             "adapter of another model, or of a module that cannot have one here",

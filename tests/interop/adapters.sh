@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Adapters against PEFT: tiny models of families that store linear maps in different ways. Gradients, ten steps of AdamW
 # and the adapter after them, on one rank, on three, as 2 x 2 ranks of HYBRID_SHARD, and with activation checkpointing.
-# ADAPTERS="qwen3 phi3" chooses others than llama, phi3 and gpt2; ADAPTERS=all takes all (make check-families).
-# run: timeout=900
+# ADAPTERS="qwen3 phi3" chooses others than llama, phi3, gpt2 and gpt_neox; ADAPTERS=all takes all (make check-families).
+# run: timeout=1800
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft' 2>/dev/null; then
     echo "1..0 # SKIP no Python with torch, transformers and PEFT (set TORCH_PYTHON)"
     exit 0
 fi
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/adapters.sh"
-families=${ADAPTERS:-llama phi3 gpt2}
+families=${ADAPTERS:-llama phi3 gpt2 gpt_neox}
 [ "$families" != all ] || families=$(python adapters families)
-kinds='lora rslora dora save'
+kinds='lora rslora dora save ranks'
 
 python families make $families >log 2>&1
 ok $? "transformers saves a tiny model of each family"
@@ -25,6 +25,7 @@ merge lora merge
 merge rslora bf16 bfloat16
 merge dora bf16 bfloat16
 merge save merge
+merge ranks merge
 set -- $families
 ckpt-merge -q --adapter $1.lora.start --adapter $1.rslora.start=-0.5 $1 -o two/ >log 2>&1
 ok $? "$1: two adapters, with weights"
@@ -33,13 +34,20 @@ ok $? "PEFT makes the same of them"
 ckpt-merge --adapter $1.lora.start ${2:-$1} -o other/ >log 2>&1
 ok "$([ $? = 1 ] && grep -q 'does not belong to' log; echo $?)" "an adapter of another model is refused"
 
+python adapters tied >log 2>&1
+ok $? "why an adapter of a tied head is refused: PEFT merges another model than it trained"
+
 run lora one 1
 run lora three 3
 run lora hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
-families=$(echo $families | tr ' ' '\n' | grep -E 'llama|phi3|gpt2' || echo $families)
+families=$(echo $families | tr ' ' '\n' | grep -E 'llama|phi3|gpt2|gpt_neox' || echo $families)
 run rslora three 3
 run dora three 3
+families_of_save=$(echo $families | tr ' ' '\n' | grep -v gpt_neox)
+all=$families families=$families_of_save
 run save three 3
+families=$all
+run ranks three 3
 run lora full 2 fsdp.activation_checkpointing=full
 run lora grad_op 2 fsdp.sharding_strategy=SHARD_GRAD_OP fsdp.activation_checkpointing=selective
 

@@ -16,7 +16,11 @@ all=$families
 
 python families make $families >log 2>&1
 ok $? "transformers saves a tiny model of each family"
-for kind in experts gate down; do
+# What PEFT makes of all-linear is of some families.
+whole=$(echo $all | tr ' ' '\n' | grep -E 'mixtral|qwen3_moe|olmoe')
+python adapters make all $whole >log 2>&1
+ok $? "PEFT saves an adapter of all-linear: $(echo $whole)"
+for kind in experts gate down router; do
     python adapters make $kind $families >log 2>&1
     ok $? "PEFT saves an adapter of each: $kind"
 done
@@ -24,13 +28,20 @@ done
 merge experts merge
 merge gate bf16 bfloat16
 merge down merge
+merge router merge
+families=$whole
+merge all merge
+families=$all
 # Experts are balanced among the rows that all ranks have at a time: all of the step.
 run experts one 1 train.micro_batch_size=4
 run experts three 3 train.micro_batch_size=2 fsdp.activation_checkpointing=full
 families=$(echo $all | tr ' ' '\n' | grep -E 'mixtral|gpt_oss' || echo $all)
 run gate three 3 train.micro_batch_size=2
 run down hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
+families=$whole
+run all three 3 train.micro_batch_size=2
 families=$all
+run router three 3 train.micro_batch_size=2
 
 # Text with the adapter is that of the merged model.
 for family in $families; do

@@ -119,21 +119,25 @@ for adapters in "dora=0.5" "dora --adapter ck"; do
     ok "$([ $? != 0 ] && holds err '(DoRA): it can be added to no other adapter and has no weight'; echo $?)" "refused: $adapters"
 done
 
-# ---- an adapter of the head ----
-run -n 2 run.yaml lora.targets=[all-linear,lm_head] checkpoint.path=head log.metrics=head.jsonl
-ok $? "two ranks train an adapter of the head, with dropout"
-mkdir half3 && cp -r head/step-00000003 half3/
-run -n 3 run.yaml lora.targets=[all-linear,lm_head] checkpoint.path=half3 log.metrics=half3.jsonl fsdp.activation_checkpointing=full
-ok "$([ "$(losses half3.jsonl | wc -l)" = 3 ] && [ "$(losses half3.jsonl)" = "$(losses head.jsonl)" ]; echo $?)" "three resume it, with the same losses"
-run -n 1 run.yaml lora.path=head checkpoint.path= train.steps=3
-ok $? "it can be begun from"
-"$BIN/ckpt-merge" -q --adapter head base -o with_head/ >log 2>err
-ok $? "merged"
-"$BIN/fsdp-generate" --model with_head --tokens 1,2,3 --logits >a3 2>err
-"$BIN/fsdp-generate" --model base --adapter head --tokens 1,2,3 --logits >b 2>err
-"$BIN/ckpt-diff" base with_head >log 2>err
-ok "$([ -s a3 ] && cmp -s a3 b && holds log lm_head.weight; echo $?)" "the merged model is the model with it, to the bit"
-refused "lora.targets: 'lm_head' can have no magnitudes (lora.dora)" lora.targets=[lm_head] lora.dora=true
+# ---- an adapter of the head, without magnitudes and with them ----
+for dora in false true; do
+    with="lora.targets=[all-linear,lm_head] lora.dora=$dora"
+    rm -rf half3 with_head
+    run -n 2 run.yaml $with checkpoint.path=head-$dora log.metrics=head.jsonl
+    ok $? "two ranks train an adapter of the head, with dropout; DoRA: $dora"
+    mkdir half3 && cp -r head-$dora/step-00000003 half3/
+    run -n 3 run.yaml $with checkpoint.path=half3 log.metrics=half3.jsonl fsdp.activation_checkpointing=full
+    ok "$([ "$(losses half3.jsonl | wc -l)" = 3 ] && [ "$(losses half3.jsonl)" = "$(losses head.jsonl)" ]; echo $?)" "three resume it, with the same losses"
+    run -n 1 run.yaml lora.path=head-$dora checkpoint.path= train.steps=3
+    ok $? "it can be begun from"
+    "$BIN/ckpt-merge" -q --adapter head-$dora base -o with_head/ >log 2>err
+    ok $? "merged"
+    "$BIN/fsdp-generate" --model with_head --tokens 1,2,3 --logits >a3 2>err
+    "$BIN/fsdp-generate" --model base --adapter head-$dora --tokens 1,2,3 --logits >b 2>err
+    "$BIN/ckpt-diff" base with_head >log 2>err
+    ok "$([ -s a3 ] && cmp -s a3 b && holds log lm_head.weight; echo $?)" "the merged model is the model with it, to the bit"
+done
+mv head-false head
 sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' model/config.json >tied.json
 grep -q '"tie_word_embeddings": true' tied.json || sed 's/{/{"tie_word_embeddings": true,/' model/config.json >tied.json
 mkdir tied && mv tied.json tied/config.json
@@ -257,9 +261,10 @@ config() { # key, value: PEFT's folder with another value
     cp -r ck/step-00000006/hf other
     sed -i "s/\"$1\": [^,]*/\"$1\": $2/" other/adapter_config.json
 }
-for key in bias peft_type rank_pattern; do
+for key in bias peft_type layer_replication rank_pattern; do
     case $key in
-    rank_pattern) config $key '{"q_proj": 8}' ;;
+    layer_replication) config peft_type '"LORA", "layer_replication": [[0, 1]]' ;;
+    rank_pattern) config $key '{"(?!q)_proj": 8}' ;;
     *) config $key '"all"' ;;
     esac
     refused "$key" lora.path=other

@@ -153,13 +153,15 @@ static json_t *trained_json(const struct train_base *base)
 json_t *train_base_json(const struct train_base *base)
 {
     char *path = train_base_path(base, NULL);
+    char *patterns = train_adapter_patterns(&base->parts->adapter);
     json_t *trained = trained_json(base), *out = NULL;
 
-    if (path && trained)
-        out =
-            json_pack("{s:s, s:O, s:O, s:f, s:s}", "path", path, "tensors", base->prints, "trained",
-                      trained, "scale", base->parts->adapter.lora.scale, "held", held(base));
+    if (path && trained && patterns)
+        out = json_pack("{s:s, s:O, s:O, s:f, s:s, s:s}", "path", path, "tensors", base->prints,
+                        "trained", trained, "scale", base->parts->adapter.lora.scale, "patterns",
+                        patterns, "held", held(base));
     json_decref(trained);
+    fsdp_free(patterns);
     fsdp_free(path);
     return out;
 }
@@ -179,6 +181,25 @@ static int compare_scale(const struct train_base *base, json_t *saved, const cha
                         "lora.alpha: the adapters of %s were trained times %g, and are times %g "
                         "now; set lora.r, lora.alpha and lora.rslora as they were",
                         path, was, now);
+}
+
+/* And to those of single maps. */
+static int compare_patterns(const struct train_base *base, json_t *saved, const char *path,
+                            struct fsdp_err *err)
+{
+    const char *then = json_string_value(json_object_get(saved, "patterns"));
+    char *now = train_adapter_patterns(&base->parts->adapter);
+    const char *was = then ? then : "";
+    int rc = now ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "patterns: out of memory");
+
+    if (now && strcmp(was, now) != 0)
+        rc = fsdp_err_set(err, FSDP_EMISMATCH,
+                          "lora.path: the adapters of %s were trained with rank_pattern and "
+                          "alpha_pattern %.200s, and these are %.200s now; set lora.path to the "
+                          "adapter that they began from, or to %s",
+                          path, *was ? was : "{}", *now ? now : "{}", path);
+    fsdp_free(now);
+    return rc;
 }
 
 /* Adapters make up for what quantization changes, too. */
@@ -271,6 +292,8 @@ int train_base_check(const struct train_base *base, const char *state_json, cons
                           path);
     else if (on)
         rc = compare_scale(base, saved, path, err);
+    if (on && rc == FSDP_OK)
+        rc = compare_patterns(base, saved, path, err);
     if (on && rc == FSDP_OK)
         rc = compare_held(base, saved, path, err);
     if (on && rc == FSDP_OK)

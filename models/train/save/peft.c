@@ -12,7 +12,17 @@
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
-/* Linear maps that have adapters, each once; but not the experts of `spec`. */
+/* Is a parameter of `spec` the module's weight, or those of experts? */
+static bool is_parameter(const struct ckpt_adapter_spec *spec, const char *module, size_t nbytes)
+{
+    for (int i = 0; i < spec->nparameters; i++)
+        if (!strncmp(spec->parameters[i], module, nbytes) &&
+            !strcmp(spec->parameters[i] + nbytes, ".weight"))
+            return true;
+    return ckpt_adapter_is_expert(spec, module, nbytes);
+}
+
+/* Linear maps that have adapters, each once; but not the parameters of `spec`. */
 static int list_targets(const char ***out, int *count, const struct train_base *base,
                         const struct ckpt_adapter_spec *spec, struct fsdp_err *err)
 {
@@ -25,7 +35,7 @@ static int list_targets(const char ***out, int *count, const struct train_base *
     for (int p = 0; rc == FSDP_OK && p < nparams; p++) {
         size_t nbytes;
         const char *at = ckpt_adapter_target(&nbytes, fsdp_param_tensor(base->parts->tree, p).name);
-        if (at && ckpt_adapter_is_expert(spec, at, nbytes))
+        if (at && is_parameter(spec, at, nbytes))
             continue;
         char *target = at ? fsdp_sprintf(err, "%.*s", (int)nbytes, at) : NULL;
         if (!target || json_object_get(seen, target)) {
@@ -56,6 +66,10 @@ static int config_text_of(char **out, const struct train_base *base, struct fsdp
                                      .nparameters = info.nparameters,
                                      .modules_to_save = a->lora.modules_to_save,
                                      .nmodules = a->lora.nmodules};
+    if (a->start) {
+        spec.rank_pattern = ckpt_adapter_spec(a->start)->rank_pattern;
+        spec.alpha_pattern = ckpt_adapter_spec(a->start)->alpha_pattern;
+    }
     int ntargets, rc = list_targets(&targets, &ntargets, base, &spec, err);
     char *path = rc == FSDP_OK ? train_base_path(base, err) : NULL;
     spec.base = path;

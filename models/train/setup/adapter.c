@@ -109,6 +109,96 @@ static int check_given(const struct config *c, const struct ckpt_adapter_spec *s
     return c->lora.modules_to_save.nelem ? check_modules(c, spec, err) : FSDP_OK;
 }
 
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* The names of A's tensors end so. */
+#define LORA_A ".lora_A.weight"
+
+/* What a pattern names, of the A with this name, which is freed with fsdp_free: the module, or the
+ * parameter of experts. */
+static char *named_by_pattern(const struct train_adapter *a, const char *name, struct fsdp_err *err)
+{
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->start);
+    const char *module = name + strlen(CKPT_ADAPTER_PREFIX);
+    const size_t nbytes = strlen(module) - strlen(LORA_A);
+    char parameter[CONFIG_TEXT];
+
+    if (ckpt_adapter_parameter(parameter, sizeof parameter, spec, module, nbytes))
+        return fsdp_strdup(parameter, err);
+    return fsdp_sprintf(err, "%.*s", (int)nbytes, module);
+}
+
+/* Where in a module's name that begins which all layers have. */
+static const char *behind_layer(const char *module)
+{
+    const char *begin = module;
+
+    for (const char *at = module; *at; at += strcspn(at, "."), at += *at == '.') {
+        const size_t ndigits = strspn(at, "0123456789");
+        if (ndigits && at[ndigits] == '.')
+            begin = at + ndigits + 1;
+    }
+    return begin;
+}
+
+/* Adds those of a map, or compares them with those that another layer has. name is taken. */
+static int add_rank(struct train_adapter *a, char *name, struct ckpt_rank rank,
+                    const struct config *c, struct fsdp_err *err)
+{
+    for (int i = 0; i < a->lora.nranks; i++) {
+        const struct model_lora_rank *x = &a->ranks[i];
+        if (strcmp(x->name, name) != 0)
+            continue;
+        const bool same = x->r == rank.r && fabs(x->scale - rank.scale) <= 1e-9 * fabs(rank.scale);
+        if (!same)
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "rank_pattern or alpha_pattern of %s gives the layers' %s different "
+                         "values, and adapters of a run are of all layers alike: merge it into the "
+                         "model with ckpt-merge --adapter, and train that",
+                         c->lora.path, name);
+        fsdp_free(name);
+        return same ? FSDP_OK : fsdp_err_blame(err, FSDP_EUNSUPPORTED, "path");
+    }
+    a->ranks[a->lora.nranks++] = (struct model_lora_rank){name, rank.r, rank.scale};
+    return FSDP_OK;
+}
+
+static int list_ranks(struct train_adapter *a, const struct config *c, struct fsdp_err *err)
+{
+    const struct ckpt *ckpt = ckpt_adapter_ckpt(a->start);
+    const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->start);
+    const int ntensors = ckpt_ntensors(ckpt);
+
+    if (!spec->rank_pattern && !spec->alpha_pattern)
+        return FSDP_OK;
+    if (!(a->ranks = fsdp_alloc((size_t)ntensors + 1, sizeof *a->ranks, "ranks", err)))
+        return FSDP_ENOMEM;
+    a->lora.ranks = a->ranks;
+    for (int i = 0; i < ntensors; i++) {
+        size_t nbytes;
+        const char *name = ckpt_tensor_at(ckpt, i)->tensor.name;
+        if (!ckpt_adapter_target(&nbytes, name))
+            continue;
+        char *module = named_by_pattern(a, name, err);
+        char *map = module ? fsdp_strdup(behind_layer(module), err) : NULL;
+        const struct ckpt_rank rank =
+            module ? ckpt_adapter_rank(a->start, module) : (struct ckpt_rank){0};
+        fsdp_free(module);
+        if (!map)
+            return FSDP_ENOMEM;
+        FSDP_TRY(add_rank(a, map, rank, c, err));
+    }
+    return FSDP_OK;
+}
+
+char *train_adapter_patterns(const struct train_adapter *a)
+{
+    const struct ckpt_adapter_spec *spec = a->start ? ckpt_adapter_spec(a->start) : NULL;
+    const char *r = spec && spec->rank_pattern ? spec->rank_pattern : "";
+    const char *alpha = spec && spec->alpha_pattern ? spec->alpha_pattern : "";
+    return fsdp_sprintf(NULL, "%s%s%s", r, *r && *alpha ? ", " : "", alpha);
+}
+
 static int from_files(struct train_adapter *a, const struct config *c, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_err_blame(err, ckpt_adapter_open(&a->start, c->lora.path, err), "path"));
@@ -140,7 +230,7 @@ static int from_files(struct train_adapter *a, const struct config *c, struct fs
     a->lora.nparameters = spec->nparameters;
     a->lora.modules_to_save = spec->modules_to_save;
     a->lora.nmodules = spec->nmodules;
-    return FSDP_OK;
+    return list_ranks(a, c, err);
 }
 
 int train_adapter_open(struct train_adapter *a, const struct config *c, struct fsdp_err *err)
@@ -163,6 +253,9 @@ int train_adapter_open(struct train_adapter *a, const struct config *c, struct f
 void train_adapter_close(struct train_adapter *a)
 {
     ckpt_adapter_close(a->start);
+    for (int i = 0; i < a->lora.nranks; i++)
+        fsdp_free((char *)(uintptr_t)a->ranks[i].name);
+    fsdp_free(a->ranks);
     fsdp_free(a->targets);
     fsdp_free(a->parameters);
     fsdp_free(a->modules);

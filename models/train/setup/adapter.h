@@ -14,7 +14,11 @@ struct train_adapter {
     bool rslora;
     struct ckpt_adapter *start; /* NULL: new ones */
     const char **targets, **parameters, **modules;
+    struct model_lora_rank *ranks; /* with names of their own */
 };
+/* What PEFT's rank_pattern and alpha_pattern say, as a text; freed with fsdp_free. NULL: out of
+ * memory. */
+char *train_adapter_patterns(const struct train_adapter *adapter);
 
 /* Memory that train_adapter_close frees, also after an error; config is borrowed. Local, blocks. */
 int train_adapter_open(struct train_adapter *adapter, const struct config *config,

@@ -40,15 +40,23 @@ static int put_roots(void *ctx, const struct fsdp_full_param *param, struct fsdp
     return FSDP_OK;
 }
 
-/* The module's weight; -1: there is none. */
-static int weight_of(const struct fsdp_module_tree *tree, const char *magnitude, size_t nbytes)
+static int param_of(const struct fsdp_module_tree *tree, const char *name)
 {
-    for (int p = 0; p < fsdp_param_count(tree); p++) {
-        const char *name = fsdp_param_tensor(tree, p).name;
-        if (!strncmp(name, magnitude, nbytes) && !strcmp(name + nbytes, ".weight"))
+    for (int p = 0; p < fsdp_param_count(tree); p++)
+        if (!strcmp(fsdp_param_tensor(tree, p).name, name))
             return p;
-    }
     return -1;
+}
+
+/* The weight of the module whose name has nbytes; -1: there is none. */
+static int weight_of(const struct fsdp_module_tree *tree, const char *module, size_t nbytes)
+{
+    char name[CONFIG_TEXT], stored[CONFIG_TEXT];
+
+    snprintf(name, sizeof name, "%.*s.weight", (int)nbytes, module);
+    const int own = param_of(tree, name);
+    return own < 0 && ckpt_adapter_stored_name(stored, sizeof stored, name) ? param_of(tree, stored)
+                                                                            : own;
 }
 
 static int begin_one(const struct train_parts *parts, int param, int weight, bool transposed,
