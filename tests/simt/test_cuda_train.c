@@ -8,9 +8,11 @@
 
 enum { STEPS = 2 };
 
-static const char *const all[] = {"all-linear"};
+static const char *const maps[] = {"all-linear", "lm_head"};
 static const struct model_lora dora = {
-    .r = 3, .scale = 2, .dropout = 0.1, .dora = true, .targets = all, .ntargets = 1};
+    .r = 3, .scale = 2, .dropout = 0.1, .dora = true, .targets = maps, .ntargets = 2};
+static const struct model_lora dora_of_layers = {
+    .r = 3, .scale = 2, .dropout = 0.1, .dora = true, .targets = maps, .ntargets = 1};
 
 /* lean: in bf16 with all that a rank's memory can do without; with adapters, on a model in NF4. */
 static void test_model(const char *folder, int T, int vocab, enum fsdp_dtype reduce_dtype,
@@ -65,6 +67,7 @@ int main(void)
     test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
     train_adapters = &dora;
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
+    train_adapters = &dora_of_layers;
     test_model("gpt2-tiny", 16, 211, FSDP_F32, false);
     return tap_done();
 }
