@@ -376,9 +376,9 @@ int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *nam
  * them. Call it before anything else asks for tensors. Local, blocks. */
 int ckpt_unpack(struct ckpt *ckpt, struct fsdp_err *err);
 
-/* FSDP_EINVAL, naming file and tensors, where two tensors are stored whose values differ in fp32.
- * Names of one tensor, or of none, are fine. Memory does not grow with their size. Local, blocks,
- * thread safe. */
+/* FSDP_EINVAL, naming file and tensors, where two tensors are stored that differ: in their bits if
+ * they have one type, else in their values. Names of one tensor, or of none, are fine. Memory does
+ * not grow with their size. Local, blocks, thread safe. */
 int ckpt_check_equal(struct ckpt *ckpt, const char *one, const char *other, struct fsdp_err *err);
 
 struct ckpt_load_args {
