@@ -297,14 +297,17 @@ static bool is_weights_of(const struct ckpt_target *t, const char *name)
                                           : ckpt_hf_is_weights(name);
 }
 
-/* By its index, or, without one, by every file of weights. */
+/* By its index, or, without one, by every file of weights. An index does not tell what else a file
+ * of torch.save holds: those that it names are read, too. */
 static int parse_hf(struct proof *p, const struct ckpt_names *names, struct fsdp_err *err)
 {
     const struct ckpt_target *t = p->target;
     bool is = false;
     int rc = parse_index(&is, p, err);
-    for (int i = 0; rc == FSDP_OK && !p->files && i < names->nnames; i++) {
-        if (!is_weights_of(t, names->names[i]))
+    for (int i = 0; rc == FSDP_OK && i < names->nnames; i++) {
+        if (!is_weights_of(t, names->names[i]) ||
+            (p->files &&
+             (t->place != CKPT_PLACE_TORCH || !json_object_get(p->files, names->names[i]))))
             continue;
         char *path = ckpt_path_join(t->path, names->names[i], err);
         rc = path ? parse_weights(t, path, err) : FSDP_ENOMEM;

@@ -111,6 +111,29 @@ static size_t slot_of(const struct ckpt_layout *layout, const char *name)
     return at;
 }
 
+/* The file that holds the first bytes of a tensor; NULL: none is known. */
+static const char *file_of(const struct ckpt_layout *layout, int tensor)
+{
+    for (size_t i = 0; i < layout->npieces; i++)
+        if (layout->pieces[i].tensor == tensor)
+            return layout->files[layout->pieces[i].file].path;
+    return NULL;
+}
+
+static int refuse_twice(const struct ckpt_layout *layout, int one, int other, struct fsdp_err *err)
+{
+    const char *name = layout->tensors[one].tensor.name;
+    const char *a = file_of(layout, one), *b = file_of(layout, other);
+    if (!a || !b)
+        return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice", name);
+    if (!strcmp(a, b))
+        return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice in '%s'", name, a);
+    return fsdp_err_set(err, FSDP_ECORRUPT,
+                        "tensor '%s' is listed twice: in '%s' and in '%s'; if one of them is "
+                        "another model's, or an older one, move it elsewhere",
+                        name, a, b);
+}
+
 int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err)
 {
     layout->nslots = 64;
@@ -124,7 +147,7 @@ int ckpt_layout_index(struct ckpt_layout *layout, struct fsdp_err *err)
         const char *name = layout->tensors[i].tensor.name;
         size_t at = slot_of(layout, name);
         if (layout->slots[at])
-            return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice", name);
+            return refuse_twice(layout, layout->slots[at] - 1, i, err);
         layout->slots[at] = i + 1;
     }
     return FSDP_OK;

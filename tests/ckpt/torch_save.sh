@@ -94,6 +94,19 @@ sed -i 's/"i16": "pytorch_model-00002-of-00002.bin"/"i17": "pytorch_model-00002-
 refused folder "holds tensor 'i16'" "a tensor that the index does not list"
 sed -i 's/"i17": "pytorch_model-00002-of-00002.bin"/"i16": "pytorch_model-00002-of-00002.bin", "lost": "pytorch_model-00001-of-00002.bin"/' folder/pytorch_model.bin.index.json
 refused folder "tensor 'lost': the index places it in 'pytorch_model-00001-of-00002.bin'" "one that is in no file"
+rm folder/pytorch_model.bin.index.json folder/pytorch_model-00002-of-00002.bin
+mv folder/pytorch_model-00001-of-00002.bin folder/pytorch_model-00001-of-00001.bin
+cp folder/pytorch_model-00001-of-00001.bin folder/pytorch_model.bin
+refused folder "is listed twice: in 'pytorch_model-00001-of-00001.bin' and in 'pytorch_model.bin'" "two files of the same tensors"
+python3 - <<'END' # the entries of torch.jit.save
+import pickle, zipfile
+with zipfile.ZipFile("script.pt", "w") as file:
+    file.writestr("script/data.pkl", b"\x80\x02c__torch__\nNet\n)\x81}b.")
+    file.writestr("script/code/__torch__.py", "class Net(Module):\n")
+    file.writestr("script/constants.pkl", pickle.dumps((), protocol=2))
+    file.writestr("script/version", "3\n")
+END
+refused script.pt "'./script.pt' is a program of TorchScript (torch.jit.save), not a state dict" "a program of TorchScript"
 cp "$data/zip.pt" spoiled.safetensors
 refused spoiled.safetensors "is a zip archive, no safetensors file" "an archive under another format's name"
 

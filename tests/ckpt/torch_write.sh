@@ -147,10 +147,14 @@ for name, value in ("values.pt", {"epoch": 3, "note": "mine"}), ("empty.pt", {})
         file.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
         file.writestr("archive/byteorder", "little")
         file.writestr("archive/version", "3\n")
+with zipfile.ZipFile("script.pt", "w") as file:  # as torch.jit.save writes programs
+    file.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
+    file.writestr("archive/constants.pkl", pickle.dumps((), protocol=2))
 END
 cp "$saved"/{refuse-module,nested,legacy,odd}.pt . && chmod u+w {refuse-module,nested,legacy,odd}.pt && head -c 20000 tiny.pt >cut.pt
 for file in 'values.pt holds more than tensors' 'empty.pt holds no dict of tensors' 'refuse-module.pt torch.nn.modules.linear.Linear' \
-    "nested.pt holds more than tensors: '" 'legacy.pt holds no dict of tensors' 'odd.pt holds more than tensors' 'cut.pt cut.pt'; do
+    "nested.pt holds more than tensors: '" 'legacy.pt holds no dict of tensors' 'odd.pt holds more than tensors' 'cut.pt cut.pt' \
+    'script.pt is a program of TorchScript'; do
     name=${file%% *}
     cp $name before && merge tiny -o $name --overwrite
     [ $? = 1 ] && holds err 'it is no model of torch.save' && holds err "${file#* }" && cmp $name before
@@ -165,6 +169,9 @@ ok $? "nor a folder with another file"
 rm folder/optimizer.bin
 merge tiny -o folder --torch --overwrite --max-shard-size 100K && [ ! -e folder/pytorch_model.bin ] && same folder tiny 21
 ok $? "a folder of such files is replaced"
+cp -r folder kept && cp values.pt kept/pytorch_model-00002-of-*.bin && cp -r kept before-kept && merge tiny -o kept --torch --overwrite
+[ $? = 1 ] && holds err 'pytorch_model-00002-of-' && holds err 'holds more than tensors' && diff -r kept before-kept >>log
+ok $? "unless a file that its index names holds more than tensors: $(tail -n 1 err)"
 merge tiny -o folder --overwrite
 [ $? = 1 ] && holds err 'it is no safetensors model'
 ok $? "not by one of safetensors"

@@ -48,6 +48,22 @@ int ckpt_archive_find(const struct ckpt_zip_entry **entry, uint64_t *pos,
     return *entry ? ckpt_zip_locate(pos, &a->zip, *entry, err) : FSDP_OK;
 }
 
+/* torch.jit.save writes programs, which have their weights in them, as archives of the same kind.
+ */
+static int refuse_script(struct ckpt_archive *a, struct fsdp_err *err)
+{
+    const struct ckpt_zip_entry *entry;
+    uint64_t pos;
+    FSDP_TRY(ckpt_archive_find(&entry, &pos, a, "constants.pkl", 13, err));
+    if (!entry)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                        "%s is a program of TorchScript (torch.jit.save), not a state dict; to "
+                        "have its weights: torch.save(torch.jit.load(FILE).state_dict(), "
+                        "'weights.pt')",
+                        a->what);
+}
+
 static int refuse_big_endian(struct ckpt_archive *a, struct fsdp_err *err)
 {
     const struct ckpt_zip_entry *entry;
@@ -82,6 +98,8 @@ int ckpt_archive_open(struct ckpt_archive *a, struct ckpt *ckpt, int file, uint6
         FSDP_TRY(ckpt_file_pread(ckpt, file, a->tail, a->ntail, pos + a->tail_pos, err));
     FSDP_TRY(ckpt_zip_open(&a->zip, archive_pread, a, nbytes, a->what, err));
     int rc = prefix_find(a, err);
+    if (rc == FSDP_OK)
+        rc = refuse_script(a, err);
     if (rc == FSDP_OK)
         rc = refuse_big_endian(a, err);
     if (rc)
