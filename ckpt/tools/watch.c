@@ -18,6 +18,7 @@ struct known {
     int64_t step;
     bool done; /* published, or gone before it could be */
     bool made; /* its weights are there: what is missing is the command, or the note */
+    bool lost; /* made, and its checkpoint was removed before the rest was done */
     int tries;
     double again; /* when it may be tried again */
 };
@@ -157,7 +158,9 @@ static int judge_failure(struct watcher *w, struct known *k, int rc, struct fsdp
     if (tool_is_stopped())
         return rc;
     if (ckpt_step_path(&source, &finished, w->args->root, k->step, &err) == FSDP_OK && !finished) {
-        fsdp_log(FSDP_LOG_WARN, "'%s' was removed while it was read, and is left out", source);
+        if (!k->made)
+            fsdp_log(FSDP_LOG_WARN, "'%s' was removed while it was read, and is left out", source);
+        k->lost = k->made; /* which is said in the end */
         k->done = true;
     } else if (is_hopeless(k, rc, why)) {
         fsdp_free(source);
@@ -272,6 +275,29 @@ static int watch_on(struct watcher *w, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Weights are there of which the command after them failed, and there is no other try: the
+ * checkpoint was removed. */
+static int report_lost(const struct watcher *w, struct fsdp_err *err)
+{
+    char steps[256] = "";
+    int nlost = 0;
+    for (size_t i = 0; i < w->nknown; i++) {
+        const struct known *k = &w->known[i];
+        const size_t len = strlen(steps);
+        if (!k->lost && (k->done || !k->made))
+            continue;
+        nlost++;
+        snprintf(steps + len, sizeof steps - len, "%s%lld", len ? ", " : "", (long long)k->step);
+    }
+    if (!nlost)
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EIO,
+                        "step%s %s: the weights are in '%s', but %s failed, and the checkpoint was "
+                        "removed before another try",
+                        nlost == 1 ? "" : "s", steps, w->args->out,
+                        w->args->then ? "--then" : "the note that they are published");
+}
+
 int watch(const struct watch_args *args)
 {
     struct watcher w = {.args = args, .newest = -1};
@@ -283,6 +309,8 @@ int watch(const struct watch_args *args)
         rc = ckpt_root_make(args->out, &err);
     if (rc == FSDP_OK)
         rc = watch_on(&w, &err);
+    if (rc == FSDP_OK && !tool_is_stopped())
+        rc = report_lost(&w, &err);
     fsdp_free(w.known);
     const int status = rc ? tool_fail(args->tool, tool_status(&err), err.text) : TOOL_DONE;
     return tool_end(args->tool, status);

@@ -131,6 +131,16 @@ published "$from/ck" "$at/flaky" 1 6
 ok $? "and all is published"
 END=0 watcher "$from/ck" "$at/never" --then false >watch.log 2>watch.err
 ok "$([ $? = 1 ] && grep -q 'not all checkpoints' watch.err; echo $?)" "one that always fails ends the watch, with an error"
+if [[ $from != s3://* ]]; then
+    cp -r "$from/ck" lost-ck
+    cat >lost.sh <<'END'
+[ $CKPT_STEP != 3 ] || { rm -rf "$CKPT_SOURCE"; exit 3; }
+END
+    END=0 watcher lost-ck "$at/lost" --then 'sh lost.sh' >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && tail -n 1 watch.err | grep -q 'step 3: the weights are in .* but --then failed' && ! grep -q '"step": 3' "$at"/lost/*.published; echo $?)" \
+        "one whose command failed and whose checkpoint was then removed: $(tail -n 1 watch.err)"
+    ok "$([ -e "$at/lost/step-00000003" ] && [ "$(ls "$at"/lost/*.published | wc -l)" = 5 ]; echo $?)" "its weights are there, and the others are published"
+fi
 cat >server.py <<'END'
 import http.server, json
 class Handler(http.server.BaseHTTPRequestHandler):
