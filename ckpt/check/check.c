@@ -210,29 +210,50 @@ static const char *dtype_text(enum fsdp_dtype dtype)
     return name ? name : fsdp_dtype_name(dtype);
 }
 
-/* What config.json says; false: nothing that is known. */
-static bool dtype_said(enum fsdp_dtype *out, const char **key, const json_t *config)
+/* What config.json says; false: nothing. A word that is no type of weights is a fault, and so are
+ * two types. */
+static bool dtype_said(enum fsdp_dtype *out, const char **key, struct check *c,
+                       const json_t *config)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
-    struct fsdp_err quiet = FSDP_ERR_INIT;
+    bool said = false;
     for (int i = 0; i < 2; i++) {
-        const char *text = json_string_value(json_object_get(config, keys[i]));
-        *key = keys[i];
-        if (text && !fsdp_dtype_parse(out, text, &quiet))
-            return true;
+        const json_t *value = json_object_get(config, keys[i]);
+        const char *text = json_string_value(value);
+        struct fsdp_err quiet = FSDP_ERR_INIT;
+        enum fsdp_dtype dtype;
+        if (!value || json_is_null(value) || (text && !strcmp(text, "auto")))
+            continue;
+        if (text && !strncmp(text, "torch.", 6))
+            text += 6;
+        if (!text || fsdp_dtype_parse(&dtype, text, &quiet) || !fsdp_dtype_is_float(dtype)) {
+            char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            add_fault(c, NULL, "config.json",
+                      "config.json says %s %.100s, which is no type of weights (float32, bfloat16, "
+                      "float16, ...)",
+                      keys[i], shown ? shown : "");
+            free(shown);
+        } else if (said && dtype != *out) {
+            add_fault(c, NULL, "config.json", "config.json says %s '%s', and %s '%s'", *key,
+                      dtype_text(*out), keys[i], dtype_text(dtype));
+        } else {
+            said = true;
+            *out = dtype;
+            *key = keys[i];
+        }
     }
-    return false;
+    return said;
 }
 
 /* A model of unknown type may keep some tensors in another type, so that they are not judged one by
- * one. */
-static void check_dtypes(struct check *c, const json_t *config)
+ * one. judged: else only what config.json itself says. */
+static void check_dtypes(struct check *c, const json_t *config, bool judged)
 {
     enum fsdp_dtype said = FSDP_F32;
     const char *key;
     int nfloat = 0, nother = 0, first = -1;
     bool alike = true;
-    if (!dtype_said(&said, &key, config))
+    if (!dtype_said(&said, &key, c, config) || !judged)
         return;
     for (int i = 0; i < c->nweights; i++) {
         const enum fsdp_dtype dtype = tensor_at(c, c->sorted[i].tensor)->tensor.dtype;
@@ -386,11 +407,13 @@ int ckpt_check(struct ckpt_check_result *out, struct ckpt *ckpt, ckpt_mismatch_f
         rc = config_load(&config, c, err);
     if (rc == FSDP_OK) {
         out->ntensors = c->nweights;
+        out->ndecoded = ckpt->npacked;
         out->by_family = know_model(c, config);
         if (out->by_family)
             check_family(c);
-        if (config && (!json_object_get(config, "quantization_config") || ckpt->npacked))
-            check_dtypes(c, config);
+        if (config) /* the types of codes are none that it says */
+            check_dtypes(c, config,
+                         !json_object_get(config, "quantization_config") || ckpt->npacked);
         check_unread(c);
         if (rc == FSDP_OK && !is_part(ckpt))
             rc = check_index(c, err);

@@ -46,6 +46,8 @@ static void print_line(const char *path, const struct ckpt_check_result *r)
                tool_shown(r->family));
     else
         printf("OK: the headers of %d tensors are consistent", r->ntensors);
+    if (!r->nmismatches && r->by_family && r->ndecoded)
+        printf("; %d of them are stored quantized, and compared as they decode", r->ndecoded);
     if (!r->by_family)
         printf("; names and shapes are not compared: %s", tool_shown(r->why));
     putchar('\n');

@@ -83,6 +83,18 @@ changed dtype 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"\1": "float16"/'
 wrong dtype 'another dtype' "says torch_dtype 'float16'; all 21 tensors are float32"
 sed -i 's/"llama"/"mamba"/' dtype/config.json
 wrong dtype 'another dtype of an unknown family' "says torch_dtype 'float16'; all 21 tensors are float32"
+for word in '"folat32"' '"int8"' 16 '{"a": 1}'; do
+    changed nonsense "s/\"(torch_dtype|dtype)\": \"[a-z0-9]+\"/\"torch_dtype\": $word/"
+    wrong nonsense "a type that is none, $word" "config.json says torch_dtype ${word// /}, which is no type of weights"
+done
+changed two 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"torch_dtype": "float32", "dtype": "bfloat16"/'
+wrong two 'two types' "config.json says dtype 'bfloat16', and torch_dtype 'float32'" "all 21 tensors are float32"
+changed spelled 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"torch_dtype": "torch.float32"/'
+fine spelled 'OK: 21 tensors' 'torch.float32'
+changed auto 's/"(torch_dtype|dtype)": "[a-z0-9]+"/"torch_dtype": "auto"/'
+fine auto 'OK: 21 tensors' 'auto'
+changed nonsense-quantized 's/^\{/{"quantization_config": {"quant_method": "fp8"},/; s/"(torch_dtype|dtype)": "[a-z0-9]+"/"torch_dtype": "folat32"/'
+wrong nonsense-quantized 'nor of a quantized model' "which is no type of weights"
 changed twice 's/^\{/{"vocab_size": 1,/'
 wrong twice 'a config.json that is no JSON' 'config.json is not valid JSON'
 changed broken 's/"vocab_size": [0-9]+,//'

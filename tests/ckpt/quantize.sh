@@ -21,6 +21,9 @@ for scheme in fp8_dynamic fp8_channel fp8_tensor w8a16_channel w8a16_g32; do
     ok $? "$scheme: tensors and config.json of compressed-tensors"
 done
 
+"$BIN/ckpt-merge" --check fp8_dynamic >log 2>err && holds log 'are stored quantized, and compared as they decode'
+ok $? "--check of one says so: $(cat log)"
+
 # ---- the same bytes, however they are made ---------------------------------------------------------
 
 "$BIN/ckpt-reshard" tiny -o shards/tiny --world 3 >log 2>err && "$BIN/ckpt-reshard" tiny -o dcp/tiny --world 2 --format dcp >log 2>err

@@ -534,6 +534,7 @@ struct ckpt_check_result {
     bool by_family;           /* names and shapes were compared with those of the model's family */
     char family[64];          /* model_type; "": config.json has none */
     char why[CKPT_CHECK_WHY]; /* why not by_family: one sentence */
+    int ndecoded;             /* of ntensors: stored quantized, compared as they decode */
 };
 /* Compares the headers of an opened checkpoint with the config.json next to it: each tensor that
  * the model needs is there in its shape, no other is, types are those that it says, and an index
