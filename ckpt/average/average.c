@@ -253,13 +253,17 @@ uint64_t ckpt_average_elem_nbytes(const struct ckpt_average *a, int stored)
     return nbytes;
 }
 
+int ckpt_average_unchanged(struct ckpt_average *a, struct fsdp_err *err)
+{
+    for (int i = 1; i < a->count; i++)
+        FSDP_TRY(ckpt_unchanged(a->given[i], err));
+    return FSDP_OK;
+}
+
 int ckpt_average_finish(struct ckpt_average *a, struct fsdp_err *err)
 {
-    for (int i = 1; i < a->count; i++) {
-        struct ckpt *ckpt = a->given[i];
-        if (ckpt->format->check_rest)
-            FSDP_TRY(ckpt->format->check_rest(ckpt, err));
-        FSDP_TRY(ckpt_unchanged(ckpt, err));
-    }
-    return FSDP_OK;
+    for (int i = 1; i < a->count; i++)
+        if (a->given[i]->format->check_rest)
+            FSDP_TRY(a->given[i]->format->check_rest(a->given[i], err));
+    return ckpt_average_unchanged(a, err);
 }

@@ -43,6 +43,8 @@ bool ckpt_average_fingerprint(uint64_t *out, const struct ckpt_average *a, int s
 /* The error for a tensor whose joint fingerprint is another: finds the damaged checkpoint and file.
  */
 int ckpt_average_blame(struct ckpt_average *a, int stored, struct fsdp_err *err);
+/* None of the others than the first has changed. */
+int ckpt_average_unchanged(struct ckpt_average *a, struct fsdp_err *err);
 /* After the last read: what the formats still check of the others than the first, and that none of
  * them has changed. */
 int ckpt_average_finish(struct ckpt_average *a, struct fsdp_err *err);

@@ -97,6 +97,20 @@ int ckpt_job_sink_put(struct ckpt_job_sink *sink, const void *data, size_t nbyte
     return FSDP_OK;
 }
 
+bool ckpt_job_sink_part_at(uint64_t *begin, uint64_t *nbytes, struct ckpt_job_sink *sink,
+                           uint64_t pos)
+{
+    return sink->file && !sink->encoder && ckpt_store_part_at(begin, nbytes, sink->file, pos);
+}
+
+int ckpt_job_sink_copy(uint32_t *crc32c, struct ckpt_job_sink *sink, uint64_t nbytes, uint64_t pos,
+                       struct ckpt_store_file *from, uint64_t from_pos, struct fsdp_err *err)
+{
+    FSDP_TRY(ckpt_store_copy_part(crc32c, sink->file, pos, nbytes, from, from_pos, err));
+    count(sink, *crc32c, pos, nbytes);
+    return FSDP_OK;
+}
+
 int ckpt_job_sink_recall(bool *same, struct ckpt_job_sink *sink, void *data, size_t nbytes,
                          uint64_t pos, uint32_t crc32c, struct fsdp_err *err)
 {

@@ -35,6 +35,14 @@ int ckpt_job_sink_put(struct ckpt_job_sink *sink, const void *data, size_t nbyte
  * in which case it counts as put. Thread safe. */
 int ckpt_job_sink_recall(bool *same, struct ckpt_job_sink *sink, void *data, size_t nbytes,
                          uint64_t pos, uint32_t crc32c, struct fsdp_err *err);
+/* The part of the stored file that holds the byte at pos; false: the store has none that it could
+ * copy by itself, or what is put is not what is stored. */
+bool ckpt_job_sink_part_at(uint64_t *begin, uint64_t *nbytes, struct ckpt_job_sink *sink,
+                           uint64_t pos);
+/* In place of a put: the store copies the whole part out of another of its files, and *crc32c is
+ * what it says of it (ckpt_store_copy_part). Thread safe. */
+int ckpt_job_sink_copy(uint32_t *crc32c, struct ckpt_job_sink *sink, uint64_t nbytes, uint64_t pos,
+                       struct ckpt_store_file *from, uint64_t from_pos, struct fsdp_err *err);
 /* Lets waiting puts fail. */
 void ckpt_job_sink_stop(struct ckpt_job_sink *sink);
 /* Of what was put so far, which must be all of a file that is not compressed. */

@@ -57,6 +57,8 @@ int ckpt_data_pread_header(struct ckpt_data *data, void *dst, size_t nbytes, uin
  * file as it is stored. */
 int ckpt_data_pread_summed(uint32_t *crc32c, struct ckpt_data *data, void *dst, size_t nbytes,
                            uint64_t pos, struct fsdp_err *err);
+/* The file itself, whose bytes are those of the safetensors file; NULL where it is compressed. */
+struct ckpt_store_file *ckpt_data_plain_file(struct ckpt_data *data);
 /* The file's own bytes, compressed or not. Thread safe. */
 int ckpt_data_pread_stored(struct ckpt_data *data, void *dst, size_t nbytes, uint64_t pos,
                            struct fsdp_err *err);

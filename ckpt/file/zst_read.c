@@ -177,6 +177,11 @@ void ckpt_data_close(struct ckpt_data *data)
     fsdp_free(data);
 }
 
+struct ckpt_store_file *ckpt_data_plain_file(struct ckpt_data *data)
+{
+    return data->compressed ? NULL : data->file;
+}
+
 uint64_t ckpt_data_nbytes(const struct ckpt_data *data)
 {
     return data->compressed ? data->table.nbytes : data->stored_nbytes;

@@ -308,6 +308,7 @@ static void fill_result(struct ckpt_reshard_result *out, const struct ckpt_job *
         .nbytes_written = job->nbytes.written,
         .nbytes_resumed = job->nbytes.resumed,
         .nbytes_memory = job->budget.memory,
+        .nbytes_within = job->copies.nbytes,
         .ntensors = job->ntensors,
         .nfiles = job->nfiles,
         .nthreads = job->budget.nthreads,
@@ -357,6 +358,7 @@ int ckpt_reshard(struct ckpt_reshard_result *out, struct ckpt *ckpt,
     ckpt_job_tensors_free(&job);
     fsdp_free(job.proof.sums);
     fsdp_free(job.proof.seen);
+    ckpt_job_copies_free(&job);
     fsdp_free(job.notes.folder);
     ckpt_commit_end(&job.commit);
     return rc;

@@ -9,7 +9,8 @@
  *   files.c       output tensors -> files, and which rows each holds
  *   name.c        what the output is called, what must not be overwritten, the temporary folder
  *   job_read.c    elements of output tensors, out of stored ones
- *   move.c        threads that read, convert, prove and write
+ *   move.c        threads that read, convert, prove and write; move_tasks.c: in which ranges
+ *   copies.c      in an object store: ranges of files that it copies itself
  *   job_notes.c   in an object store: which files are done
  *   writer_*.c    what each format of output has around the elements (writer.h)
  *   publish.c     what goes along, and the final name
@@ -161,7 +162,19 @@ struct ckpt_job {
     struct ckpt_job_quant *quant; /* NULL: nothing is quantized */
     void *plan;                   /* of the writer, which frees it */
     uint64_t plan_hash;           /* of what the writer adds to the tensors */
-    struct ckpt_job_proof {       /* [stored tensors]: fingerprint and elements of what was read */
+    struct ckpt_job_copies {
+        struct ckpt_job_source { /* [stored files]; NULL: the store copies nothing */
+            bool fits;           /* all its bytes go to the output unchanged, each once */
+            bool copied;         /* some by the store */
+            uint32_t crc32c;     /* what those seen contribute to its CRC-32C; without its header */
+            uint64_t seen;
+        } * sources;
+        bool off;        /* the store does not copy, or tells no checksum: no more is asked for */
+        bool never;      /* nothing is planned */
+        bool wrong;      /* the proof failed */
+        uint64_t nbytes; /* copied */
+    } copies;
+    struct ckpt_job_proof { /* [stored tensors]: fingerprint and elements of what was read */
         uint64_t *sums, *seen;
     } proof;
 };
@@ -294,6 +307,9 @@ struct ckpt_job_share {
     int32_t tensor, stored;
     uint64_t nelem, read, written; /* read, written: added to their fingerprints */
 };
+/* In place of a tensor: bytes (nelem) of the stored file `stored`, and what they contribute to its
+ * CRC-32C (read). */
+enum { CKPT_SHARE_PASSED = -1, CKPT_SHARE_COPIED = -2 };
 struct ckpt_job_shares {
     struct ckpt_job_share *shares;
     size_t nshares, max;
@@ -320,6 +336,32 @@ int ckpt_job_note_recall(bool *there, struct ckpt_job_shares *out, struct ckpt_j
 /* job_notes.c: does what was written stay when the job fails with this status, so that the same
  * call resumes? */
 bool ckpt_job_keeps(const struct ckpt_job *job, int rc);
+
+/* copies.c. A range of an output file whose bytes are those of a source file, from `from`. */
+struct ckpt_job_run {
+    uint64_t pos, nbytes, from;
+    int file;
+};
+struct ckpt_job_runs {
+    struct ckpt_job_run *runs; /* in order of pos */
+    size_t nruns, max;
+};
+/* Decides which source files take part; job->copies.sources stays NULL where none does. */
+int ckpt_job_copies_plan(struct ckpt_job *job, struct fsdp_err *err);
+void ckpt_job_copies_free(struct ckpt_job *job);
+/* Of an output file: the ranges out of these source files, and those parts of it that the store can
+ * copy. Both are freed with ckpt_job_runs_free, after an error, too. */
+int ckpt_job_copies_of(struct ckpt_job_runs *runs, struct ckpt_job_runs *copies,
+                       const struct ckpt_job *job, const struct ckpt_job_piece *pieces, int npieces,
+                       struct ckpt_job_sink *sink, struct fsdp_err *err);
+void ckpt_job_runs_free(struct ckpt_job_runs *runs);
+/* What a range of a source file contributes; crc32c: of its bytes. */
+struct ckpt_job_share ckpt_job_copies_share(const struct ckpt_job *job, int file, uint64_t from,
+                                            uint64_t nbytes, uint32_t crc32c, bool copied);
+void ckpt_job_copies_add(struct ckpt_job *job, const struct ckpt_job_share *share);
+/* When all is moved: FSDP_ECORRUPT, and job->copies.wrong, where a source file of which the store
+ * copied bytes has not the checksum of the manifest. */
+int ckpt_job_copies_prove(struct ckpt_job *job, struct fsdp_err *err);
 
 /* move.c */
 int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err);

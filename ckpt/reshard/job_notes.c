@@ -193,8 +193,12 @@ static bool is_sound(struct head *head, const struct ckpt_job *job, int file, co
         return false;
     for (size_t i = 0; i < head->nshares; i++) {
         memcpy(&share, text + sizeof *head + i * sizeof share, sizeof share);
-        if (share.tensor < 0 || share.tensor >= job->ntensors || share.stored < 0 ||
-            share.stored >= job->ckpt->m.layout.ntensors)
+        const bool of_file = share.tensor == CKPT_SHARE_PASSED || share.tensor == CKPT_SHARE_COPIED;
+        const int count = of_file ? job->ckpt->m.layout.nfiles : job->ckpt->m.layout.ntensors;
+        if ((share.tensor < 0 && !of_file) || share.tensor >= job->ntensors || share.stored < 0 ||
+            share.stored >= count)
+            return false;
+        if (of_file && !job->copies.sources) /* it could not be proved */
             return false;
     }
     return true;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving the bytes. A file is cut into ranges ("tasks") of at most block_nbytes, in the order of
- * its bytes; a task holds one block of a large piece, or many small pieces. Threads take tasks in
- * order; each reads the blocks of its task, adds to the fingerprints, casts, writes the range, and
- * records it in the journal. What the journal of an earlier run has is read back and proved
- * instead. Where tasks begin and end follows from the job alone, so that both runs have the same.
+ * Moving the bytes. Threads take tasks (move.h) in the order of the files' bytes; each reads the
+ * blocks of its task, adds to the fingerprints, casts, writes the range, and records it in the
+ * journal. What the journal of an earlier run has is read back and proved instead. A part that the
+ * store is to copy is moved, too, where the store does not do it.
  */
 #include <string.h>
 
@@ -12,34 +11,21 @@
 #include "average/average.h"
 #include "util/convert.h"
 #include "util/crc.h"
+#include "move.h"
 #include "writer.h"
 #include "file/sink.h"
 #include "util/workers.h"
 #include "source/format_ops.h"
 
-enum { MAX_SEGMENTS = CKPT_JOURNAL_MAX_PARTS, PAGE_NBYTES = 4096 };
-
-/* A block of one output tensor that is a box of one part of it. */
-struct segment {
-    int piece, tensor, part;
-    struct fsdp_box box; /* of the output tensor */
-    uint64_t nelem;
-    size_t at; /* in the task's range */
-};
-
-struct task {
-    int file;
-    uint64_t pos;
-    size_t nbytes;
-    int nsegments;
-    struct segment segments[MAX_SEGMENTS];
-};
+enum { PAGE_NBYTES = 4096 };
 
 struct file_state {
     int npending;                  /* tasks handed out and not yet done, and one for handing out */
     struct ckpt_job_shares shares; /* for its note, if job->notes.folder */
+    struct ckpt_job_runs runs, copies; /* (copies.c) */
+    struct ckpt_job_piece *pieces;     /* where there are copies, and of torch's archives */
+    int npieces;
     /* torch's archives: what is done of each piece, and the CRC-32 of that. NULL in other files. */
-    struct ckpt_job_piece *pieces;
     struct piece_state {
         uint64_t nbytes;
         uint32_t crc32;
@@ -52,8 +38,9 @@ struct mover {
     struct file_state *states;
     int file; /* that tasks are handed out of; pieces: its */
     struct ckpt_job_piece *pieces;
-    int npieces, piece;
-    uint64_t nelem; /* of the piece, handed out */
+    struct ckpt_move_cursor cursor;
+    int nleft;    /* files of which not all tasks are done */
+    bool checked; /* of one object: the sources, before it was finished */
     uint64_t done, resumed;
     int rc;
     struct fsdp_err err;
@@ -76,18 +63,22 @@ static void state_free(struct file_state *state)
     state->pieces = NULL;
     state->done = NULL;
     ckpt_job_shares_free(&state->shares);
+    ckpt_job_runs_free(&state->runs);
+    ckpt_job_runs_free(&state->copies);
 }
 
 /* ---- handing out ----------------------------------------------------------------------------- */
 
 static int keep_pieces(struct file_state *state, const struct ckpt_job_piece *pieces, int npieces,
-                       struct fsdp_err *err)
+                       bool wrapped, struct fsdp_err *err)
 {
     state->pieces = fsdp_alloc((size_t)npieces, sizeof *state->pieces, "pieces", err);
-    state->done = fsdp_alloc((size_t)npieces, sizeof *state->done, "pieces", err);
-    if (!state->pieces || !state->done)
+    if (wrapped)
+        state->done = fsdp_alloc((size_t)npieces, sizeof *state->done, "pieces", err);
+    if (!state->pieces || (wrapped && !state->done))
         return FSDP_ENOMEM;
     memcpy(state->pieces, pieces, (size_t)npieces * sizeof *pieces);
+    state->npieces = npieces;
     return FSDP_OK;
 }
 
@@ -98,17 +89,14 @@ static int open_file(struct mover *m, struct fsdp_err *err)
     struct file_state *state = &m->states[m->file];
     struct ckpt_journal_record done = {.nbytes = 0};
     char *header = NULL, *path = NULL;
+    int npieces = 0;
 
     fsdp_free(m->pieces);
     m->pieces = NULL;
-    m->piece = 0;
-    m->nelem = 0;
-    int rc = ckpt_job_pieces(&m->pieces, &m->npieces, &header, job, m->file, err);
+    int rc = ckpt_job_pieces(&m->pieces, &npieces, &header, job, m->file, err);
     if (rc == FSDP_OK && !(path = *file->name ? ckpt_path_join(job->commit.out, file->name, err)
                                               : fsdp_strdup(job->commit.out, err)))
         rc = FSDP_ENOMEM;
-    if (rc == FSDP_OK && job->writer->wrap)
-        rc = keep_pieces(state, m->pieces, m->npieces, err);
     if (rc == FSDP_OK) {
         ckpt_journal_find(&done, &job->journal, (uint32_t)m->file, CKPT_JOURNAL_WHOLE);
         struct ckpt_job_sink_args args = {
@@ -116,85 +104,28 @@ static int open_file(struct mover *m, struct fsdp_err *err)
             .header_nbytes = file->header_nbytes,
             .nbytes = file->nbytes,
             .window = job->budget.window,
-            .replace = job->args->overwrite || (job->folder && job->notes.found),
+            .replace =
+                job->args->overwrite || (job->folder && (job->notes.found || job->copies.never)),
             .keeps = !job->folder && job->notes.folder ? job->notes.attempt : NULL,
             .found = job->notes.found,
             .done_nbytes = done.nbytes,
             .done_crc32c = done.crc32c};
         rc = ckpt_job_sink_open(&file->sink, job->store, path, &args, err);
     }
+    if (rc == FSDP_OK)
+        rc = ckpt_job_copies_of(&state->runs, &state->copies, job, m->pieces, npieces, file->sink,
+                                err);
+    if (rc == FSDP_OK && (job->writer->wrap || state->copies.nruns))
+        rc = keep_pieces(state, m->pieces, npieces, job->writer->wrap != NULL, err);
+    m->cursor = (struct ckpt_move_cursor){.pieces = m->pieces,
+                                          .npieces = npieces,
+                                          .copies = state->copies.runs,
+                                          .ncopies = state->copies.nruns,
+                                          .end = UINT64_MAX};
     state->npending = 1;
     fsdp_free(header);
     fsdp_free(path);
     return rc;
-}
-
-static int part_at(const struct ckpt_job *job, int tensor, uint64_t row)
-{
-    const struct ckpt_job_tensor *t = &job->tensors[tensor];
-    int part = t->first_part;
-    while (part < t->first_part + t->nparts - 1 &&
-           row >= job->parts[part].row + job->parts[part].nrows)
-        part++;
-    return part;
-}
-
-/* Elements of a tensor for which a task that has so many bytes left has room. */
-static uint64_t room_of(const struct ckpt_job *job, const struct ckpt_job_tensor *out,
-                        size_t nbytes)
-{
-    const uint64_t computed = job->budget.block_nbytes / CKPT_JOB_COMPUTED_NBYTES;
-    const uint64_t room = ckpt_job_nelem(out, nbytes);
-    const uint64_t most = out->form                     ? ckpt_job_quant_room(job, out, computed)
-                          : ckpt_job_computes(job, out) ? computed
-                                                        : room;
-    return room < most ? room : most;
-}
-
-/* Adds the next block of the current piece; false where the task is full. */
-static bool add_segment(struct mover *m, struct task *task)
-{
-    const struct ckpt_job *job = m->job;
-    const struct ckpt_job_piece *piece = &m->pieces[m->piece];
-    const struct ckpt_job_tensor *out = &job->tensors[piece->tensor];
-    const struct fsdp_tensor *t = &out->tensor;
-    const uint64_t piece_nelem = ckpt_job_nelem(out, piece->nbytes), left = piece_nelem - m->nelem;
-    const uint64_t at = piece->pos + ckpt_job_nbytes(out, m->nelem);
-    const uint64_t room = room_of(job, out, job->budget.block_nbytes - task->nbytes);
-
-    if (task->nsegments == MAX_SEGMENTS || (task->nsegments && left > room))
-        return false;
-    /* Between two of torch's archives there are other bytes. */
-    if (task->nsegments && task->pos + task->nbytes != at)
-        return false;
-    struct segment *s = &task->segments[task->nsegments++];
-    *s = (struct segment){.piece = m->piece, .tensor = piece->tensor, .at = task->nbytes};
-    uint64_t row_nelem = piece_nelem / piece->nrows;
-    uint64_t row = piece->row + m->nelem / row_nelem;
-    s->part = part_at(job, piece->tensor, row);
-    const struct ckpt_job_part *part = &job->parts[s->part];
-    uint64_t first = part->row > piece->row ? part->row : piece->row;
-    uint64_t end = part->row + part->nrows;
-    end = end < piece->row + piece->nrows ? end : piece->row + piece->nrows;
-    s->nelem = ckpt_box_run(&s->box, t, first, end - first,
-                            m->nelem - (first - piece->row) * row_nelem, room ? room : 1);
-    if (task->nsegments == 1)
-        task->pos = at;
-    task->nbytes += ckpt_job_nbytes(out, s->nelem);
-    m->nelem += s->nelem;
-    return true;
-}
-
-/* Steps over pieces that are used up or empty; false at the end of the file. */
-static bool has_piece(struct mover *m)
-{
-    for (; m->piece < m->npieces; m->piece++) {
-        const struct ckpt_job_piece *piece = &m->pieces[m->piece];
-        if (ckpt_job_nbytes(&m->job->tensors[piece->tensor], m->nelem) < piece->nbytes)
-            return true;
-        m->nelem = 0;
-    }
-    return false;
 }
 
 /* A part of a file into the fingerprints; where a stored tensor is complete, it must be what was
@@ -226,6 +157,11 @@ static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
     int rc = ckpt_job_note_recall(there, &shares, job, m->file, err);
     for (size_t i = 0; rc == FSDP_OK && i < shares.nshares; i++) {
         const struct ckpt_job_share *share = &shares.shares[i];
+        if (share->tensor < 0) {
+            ckpt_job_copies_add(job, share);
+            nbytes += share->tensor == CKPT_SHARE_COPIED ? share->nelem : 0;
+            continue;
+        }
         rc = add_share(job, share, err);
         nbytes += job->tensors[share->tensor].form
                       ? share->nelem
@@ -238,7 +174,7 @@ static int recall_file(bool *there, struct mover *m, struct fsdp_err *err)
 }
 
 /* The lock is held. *finished: a file whose last task was done before this was known, -1: none. */
-static bool next_task(struct task *task, int *finished, struct mover *m)
+static bool next_task(struct ckpt_move_task *task, int *finished, struct mover *m)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     *finished = -1;
@@ -253,15 +189,12 @@ static bool next_task(struct task *task, int *finished, struct mover *m)
                 return false;
             }
             m->file += there;
+            m->nleft -= there;
             if (there)
                 continue;
         }
         task->file = m->file;
-        task->nbytes = 0;
-        task->nsegments = 0;
-        while (has_piece(m) && add_segment(m, task))
-            ;
-        if (task->nsegments) {
+        if (ckpt_move_next(task, &m->cursor, m->job)) {
             m->states[m->file].npending++;
             return true;
         }
@@ -283,18 +216,18 @@ struct worker {
     float *values;
     char
         *out; /* in out_page, where a page of memory is one of the file: it is written from there */
-    struct ckpt_journal_record record; /* parts: to the fingerprints of what was read */
-    uint64_t out_parts[MAX_SEGMENTS];  /* to those of what was written */
+    struct ckpt_journal_record record;      /* parts: to the fingerprints of what was read */
+    uint64_t out_parts[CKPT_MOVE_SEGMENTS]; /* to those of what was written */
 };
 
 /* torch's archives end with the CRC-32 of their elements: with the last of a piece, all around them
  * is written. Called without the lock. */
-static int wrap_pieces(struct worker *w, const struct task *task, struct fsdp_err *err)
+static int wrap_pieces(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
 {
     struct mover *m = w->m;
     struct file_state *state = &m->states[task->file];
-    for (int i = 0; state->pieces && i < task->nsegments; i++) {
-        const struct segment *s = &task->segments[i];
+    for (int i = 0; state->done && i < task->nsegments; i++) {
+        const struct ckpt_move_segment *s = &task->segments[i];
         const struct ckpt_job_piece *piece = &state->pieces[s->piece];
         struct piece_state *done = &state->done[s->piece];
         uint64_t nbytes = ckpt_job_nbytes(&m->job->tensors[s->tensor], s->nelem);
@@ -328,7 +261,8 @@ static void compute(char *dst, struct worker *w, const struct ckpt_job_tensor *t
         ckpt_convert(dst, to->tensor.dtype, w->values, FSDP_F32, nelem);
 }
 
-static int fill_quantized(struct worker *w, const struct segment *s, int i, struct fsdp_err *err)
+static int fill_quantized(struct worker *w, const struct ckpt_move_segment *s, int i,
+                          struct fsdp_err *err)
 {
     const struct ckpt_job *job = w->m->job;
     const struct ckpt_job_buffers buffers = {.in = w->in,
@@ -350,10 +284,11 @@ static int fill_quantized(struct worker *w, const struct segment *s, int i, stru
     return FSDP_OK;
 }
 
-static int fill_segment(struct worker *w, const struct task *task, int i, struct fsdp_err *err)
+static int fill_segment(struct worker *w, const struct ckpt_move_task *task, int i,
+                        struct fsdp_err *err)
 {
     struct ckpt_job *job = w->m->job;
-    const struct segment *s = &task->segments[i];
+    const struct ckpt_move_segment *s = &task->segments[i];
     if (job->tensors[s->tensor].form)
         return fill_quantized(w, s, i, err);
     const struct ckpt_job_part *from = &job->parts[s->part];
@@ -395,7 +330,8 @@ static int fill_segment(struct worker *w, const struct task *task, int i, struct
 }
 
 /* Is the range there already? */
-static int recall(bool *same, struct worker *w, const struct task *task, struct fsdp_err *err)
+static int recall(bool *same, struct worker *w, const struct ckpt_move_task *task,
+                  struct fsdp_err *err)
 {
     const struct ckpt_job *job = w->m->job;
     *same = false;
@@ -405,7 +341,7 @@ static int recall(bool *same, struct worker *w, const struct task *task, struct 
     FSDP_TRY(ckpt_job_sink_recall(same, job->files[task->file].sink, w->out, task->nbytes,
                                   task->pos, w->record.crc32c, err));
     for (int i = 0; *same && i < task->nsegments; i++) {
-        const struct segment *s = &task->segments[i];
+        const struct ckpt_move_segment *s = &task->segments[i];
         const struct ckpt_job_tensor *t = &job->tensors[s->tensor];
         if (!t->encoding && !t->form)
             w->out_parts[i] = ckpt_fingerprint_part(&t->tensor, &s->box, w->out + s->at);
@@ -413,7 +349,8 @@ static int recall(bool *same, struct worker *w, const struct task *task, struct 
     return FSDP_OK;
 }
 
-static int do_task(bool *recalled, struct worker *w, const struct task *task, struct fsdp_err *err)
+static int do_task(bool *recalled, struct worker *w, const struct ckpt_move_task *task,
+                   struct fsdp_err *err)
 {
     w->out = w->out_page + task->pos % PAGE_NBYTES;
     FSDP_TRY(recall(recalled, w, task, err));
@@ -435,11 +372,11 @@ static int do_task(bool *recalled, struct worker *w, const struct task *task, st
 
 /* What a task read and wrote, into the fingerprints, and the notes of its file. The lock is held.
  */
-static int account(struct worker *w, const struct task *task, struct fsdp_err *err)
+static int account(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
 {
     struct ckpt_job *job = w->m->job;
     for (int i = 0; i < task->nsegments; i++) {
-        const struct segment *s = &task->segments[i];
+        const struct ckpt_move_segment *s = &task->segments[i];
         const struct ckpt_job_share share = {
             .tensor = s->tensor,
             .stored = job->parts[s->part].tensor,
@@ -453,20 +390,130 @@ static int account(struct worker *w, const struct task *task, struct fsdp_err *e
     return FSDP_OK;
 }
 
-static int finish_task(struct worker *w, const struct task *task, bool recalled,
+static int say_progress(struct mover *m, uint64_t nbytes, struct fsdp_err *err)
+{
+    const struct ckpt_reshard_args *args = m->job->args;
+    m->done += nbytes;
+    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->nbytes.total))
+        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->commit.final);
+    return FSDP_OK;
+}
+
+static int finish_task(struct worker *w, const struct ckpt_move_task *task, bool recalled,
                        struct fsdp_err *err)
 {
     struct mover *m = w->m;
-    const struct ckpt_reshard_args *args = m->job->args;
     FSDP_TRY(account(w, task, err));
-    m->done += task->nbytes;
     if (recalled)
         m->resumed += task->nbytes;
     else
         FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
-    if (args->progress && args->progress(args->progress_ctx, m->done, m->job->nbytes.total))
-        return fsdp_err_set(err, FSDP_ECANCELED, "writing '%s' was stopped", m->job->commit.final);
+    return say_progress(m, task->nbytes, err);
+}
+
+/* Bytes of a source file that are in an output file. The lock is held. */
+static int account_source(struct mover *m, int file, const struct ckpt_job_share *share,
+                          struct fsdp_err *err)
+{
+    ckpt_job_copies_add(m->job, share);
+    return m->job->notes.folder ? ckpt_job_shares_add(&m->states[file].shares, share, err)
+                                : FSDP_OK;
+}
+
+/* What the task's bytes contribute to the checksums of source files. */
+static int sum_runs(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    const struct ckpt_job_runs *runs = &m->states[task->file].runs;
+    const uint64_t end = task->pos + task->nbytes;
+    int rc = FSDP_OK;
+    size_t low = 0, high = runs->nruns; /* the first run that ends behind the task's begin */
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (runs->runs[mid].pos + runs->runs[mid].nbytes <= task->pos)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (; rc == FSDP_OK && low < runs->nruns && runs->runs[low].pos < end; low++) {
+        const struct ckpt_job_run *run = &runs->runs[low];
+        const uint64_t first = run->pos > task->pos ? run->pos : task->pos;
+        const uint64_t stop = run->pos + run->nbytes < end ? run->pos + run->nbytes : end;
+        const bool all = stop - first == task->nbytes;
+        const uint32_t crc32c =
+            all ? w->record.crc32c : ckpt_crc32c(0, w->out + (first - task->pos), stop - first);
+        const struct ckpt_job_share share = ckpt_job_copies_share(
+            m->job, run->file, run->from + (first - run->pos), stop - first, crc32c, false);
+        pthread_mutex_lock(&m->lock);
+        rc = account_source(m, task->file, &share, err);
+        pthread_mutex_unlock(&m->lock);
+    }
+    return rc;
+}
+
+/* Called without the lock, as the next one. */
+static int move_task(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
+{
+    bool recalled;
+    FSDP_TRY(do_task(&recalled, w, task, err));
+    FSDP_TRY(sum_runs(w, task, err));
+    pthread_mutex_lock(&w->m->lock);
+    const int rc = finish_task(w, task, recalled, err);
+    pthread_mutex_unlock(&w->m->lock);
+    return rc;
+}
+
+/* The store copies the part; or its bytes pass through here, as all others do from then on. */
+static int copy_task(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
+{
+    struct mover *m = w->m;
+    struct ckpt_job *job = m->job;
+    const struct file_state *state = &m->states[task->file];
+    const struct ckpt_job_run *run = task->copy;
+    struct fsdp_err why = FSDP_ERR_INIT;
+    uint32_t crc32c;
+
+    pthread_mutex_lock(&m->lock);
+    bool off = job->copies.off;
+    pthread_mutex_unlock(&m->lock);
+    int rc = off ? FSDP_EUNSUPPORTED
+                 : ckpt_file_copy_part(&crc32c, job->ckpt, run->file, run->nbytes, run->from,
+                                       job->files[task->file].sink, run->pos, &why);
+    if (rc == FSDP_ECORRUPT || rc == FSDP_ENOMEM || rc == FSDP_ECANCELED)
+        return fsdp_err_pass(err, rc, &why);
+    if (rc == FSDP_OK) {
+        const struct ckpt_job_share share =
+            ckpt_job_copies_share(job, run->file, run->from, run->nbytes, crc32c, true);
+        pthread_mutex_lock(&m->lock);
+        rc = account_source(m, task->file, &share, err);
+        if (rc == FSDP_OK)
+            rc = say_progress(m, run->nbytes, err);
+        pthread_mutex_unlock(&m->lock);
+        return rc;
+    }
+    pthread_mutex_lock(&m->lock);
+    job->copies.off = true;
+    pthread_mutex_unlock(&m->lock);
+    struct ckpt_move_cursor cursor = ckpt_move_cursor_of(job, state->pieces, state->npieces, run);
+    struct ckpt_move_task part = {.file = task->file};
+    while (ckpt_move_next(&part, &cursor, job))
+        FSDP_TRY(move_task(w, &part, err));
     return FSDP_OK;
+}
+
+/* Before the last file is finished: of one object, that is when it becomes visible. */
+static int check_sources(struct mover *m, struct fsdp_err *err)
+{
+    struct ckpt_job *job = m->job;
+    FSDP_TRY(ckpt_job_copies_prove(job, err));
+    if (job->folder || !ckpt_store_has_whole_files(job->store))
+        return FSDP_OK;
+    if (job->ckpt->format->check_rest)
+        FSDP_TRY(job->ckpt->format->check_rest(job->ckpt, err));
+    if (job->args->average)
+        FSDP_TRY(ckpt_average_finish(job->args->average, err));
+    m->checked = true;
+    return ckpt_unchanged(job->ckpt, err);
 }
 
 /* A sync: others continue meanwhile. The lock is held before and after. */
@@ -475,9 +522,12 @@ static void finish_file(struct mover *m, int index)
     struct ckpt_job_file *file = &m->job->files[index];
     struct ckpt_job_sink *sink = file->sink;
     struct fsdp_err err = FSDP_ERR_INIT;
+    const bool last = --m->nleft == 0;
     file->sink = NULL;
     pthread_mutex_unlock(&m->lock);
-    int rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, &sink, &err);
+    int rc = last ? check_sources(m, &err) : FSDP_OK;
+    if (rc == FSDP_OK)
+        rc = ckpt_job_sink_finish(&file->stored_nbytes, &file->crc32c, &sink, &err);
     if (rc == FSDP_OK && m->job->notes.folder)
         rc = ckpt_job_note_add(m->job, index, &m->states[index].shares, &err);
     pthread_mutex_lock(&m->lock);
@@ -498,23 +548,20 @@ static int move_worker(struct ckpt_workers *workers, int index, struct fsdp_err 
 {
     struct worker *w = (struct worker *)workers->ctx + index;
     struct mover *m = w->m;
-    struct task task;
+    struct ckpt_move_task task;
     int finished;
     (void)unused;
 
     pthread_mutex_lock(&m->lock);
     while (next_task(&task, &finished, m)) {
         struct fsdp_err err = FSDP_ERR_INIT;
-        bool recalled;
         if (finished >= 0) {
             finish_file(m, finished);
             continue;
         }
         pthread_mutex_unlock(&m->lock);
-        int rc = do_task(&recalled, w, &task, &err);
+        int rc = task.copy ? copy_task(w, &task, &err) : move_task(w, &task, &err);
         pthread_mutex_lock(&m->lock);
-        if (rc == FSDP_OK)
-            rc = finish_task(w, &task, recalled, &err);
         if (rc)
             fail_move(m, rc, &err);
         else if (--m->states[task.file].npending == 0)
@@ -558,26 +605,33 @@ static int run_workers(struct mover *m, struct fsdp_err *err)
     return rc;
 }
 
-int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
+static int move_all(struct ckpt_job *job, struct fsdp_err *err)
 {
-    struct mover m = {.job = job};
+    struct mover m = {.job = job, .nleft = job->nfiles};
     size_t count = (size_t)job->ckpt->m.layout.ntensors;
     int rc = FSDP_ENOMEM;
 
+    for (int i = 0; i < job->ntensors; i++)
+        job->tensors[i].fingerprint = 0;
     m.states = fsdp_alloc((size_t)job->nfiles, sizeof *m.states, "file states", err);
     job->proof.sums = fsdp_alloc(count, sizeof *job->proof.sums, "fingerprints", err);
     job->proof.seen = fsdp_alloc(count, sizeof *job->proof.seen, "fingerprints", err);
     if (m.states && job->proof.sums && job->proof.seen) {
         pthread_mutex_init(&m.lock, NULL);
-        rc = ckpt_job_measure(job, err);
+        rc = ckpt_job_copies_plan(job, err);
+        if (rc == FSDP_OK)
+            rc = ckpt_job_measure(job, err);
         if (rc == FSDP_OK)
             rc = run_workers(&m, err);
         if (rc == FSDP_OK && m.rc)
             rc = fsdp_err_pass(err, m.rc, &m.err);
-        if (rc == FSDP_OK && job->ckpt->format->check_rest)
+        if (rc == FSDP_OK)
+            rc = ckpt_job_copies_prove(job, err);
+        if (rc == FSDP_OK && !m.checked && job->ckpt->format->check_rest)
             rc = job->ckpt->format->check_rest(job->ckpt, err);
         if (rc == FSDP_OK && job->args->average)
-            rc = ckpt_average_finish(job->args->average, err);
+            rc = m.checked ? ckpt_average_unchanged(job->args->average, err)
+                           : ckpt_average_finish(job->args->average, err);
         pthread_mutex_destroy(&m.lock);
     }
     const bool kept = rc == FSDP_OK || ckpt_job_keeps(job, rc);
@@ -593,4 +647,21 @@ int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
     fsdp_free(m.pieces);
     fsdp_free(m.states);
     return rc;
+}
+
+int ckpt_job_move(struct ckpt_job *job, struct fsdp_err *err)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    int rc = move_all(job, &why);
+    if (rc && job->copies.wrong) {
+        fsdp_log(FSDP_LOG_WARN, "%s: all is read and sent instead", why.text);
+        job->copies.wrong = false;
+        job->copies.never = true;
+        fsdp_free(job->proof.sums);
+        fsdp_free(job->proof.seen);
+        job->proof.sums = job->proof.seen = NULL;
+        why = (struct fsdp_err)FSDP_ERR_INIT;
+        rc = move_all(job, &why);
+    }
+    return fsdp_err_pass(err, rc, &why);
 }

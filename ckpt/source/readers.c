@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "file/sink.h"
 #include "source.h"
 
 /* A file may take two descriptors, and others need some. */
@@ -112,6 +113,19 @@ int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes
     struct ckpt_data *data = NULL;
     FSDP_TRY(reader_get(&data, ckpt, file, err));
     int rc = ckpt_data_pread_stored(data, dst, nbytes, pos, err);
+    reader_put(ckpt, file);
+    return rc;
+}
+
+int ckpt_file_copy_part(uint32_t *crc32c, struct ckpt *ckpt, int file, uint64_t nbytes,
+                        uint64_t pos, struct ckpt_job_sink *to, uint64_t to_pos,
+                        struct fsdp_err *err)
+{
+    struct ckpt_data *data = NULL;
+    FSDP_TRY(reader_get(&data, ckpt, file, err));
+    struct ckpt_store_file *from = ckpt_data_plain_file(data);
+    int rc =
+        from ? ckpt_job_sink_copy(crc32c, to, nbytes, to_pos, from, pos, err) : FSDP_EUNSUPPORTED;
     reader_put(ckpt, file);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "file/safetensors.h"
 
 struct ckpt_packed;
+struct ckpt_job_sink;
 
 struct ckpt {
     char *path;
@@ -79,6 +80,13 @@ int ckpt_file_pread_summed(uint32_t *crc32c, struct ckpt *ckpt, int file, void *
 int ckpt_file_nbytes(uint64_t *out, struct ckpt *ckpt, int file, struct fsdp_err *err);
 int ckpt_file_pread_stored(struct ckpt *ckpt, int file, void *dst, size_t nbytes, uint64_t pos,
                            struct fsdp_err *err);
+
+/* The store copies bytes of a file of the layout to the part of a file that it stores, too
+ * (ckpt_job_sink_copy). FSDP_EUNSUPPORTED, maybe without a text: it does not. Thread
+ * safe. */
+int ckpt_file_copy_part(uint32_t *crc32c, struct ckpt *ckpt, int file, uint64_t nbytes,
+                        uint64_t pos, struct ckpt_job_sink *to, uint64_t to_pos,
+                        struct fsdp_err *err);
 
 /* Fills dst (block->nelem elements in stored dtype). scratch has room for scratch_nbytes, at least
  * one element. Thread safe. */

@@ -294,6 +294,27 @@ int ckpt_store_copy_within(struct ckpt_store_copied *out, const struct ckpt_stor
     return ops->copy(out, from, to, nbytes, moved, ctx, err);
 }
 
+bool ckpt_store_part_at(uint64_t *begin, uint64_t *nbytes, struct ckpt_store_file *file,
+                        uint64_t offset)
+{
+    if (!file->ops->part_at)
+        return false;
+    file->ops->part_at(begin, nbytes, file->file, offset);
+    return true;
+}
+
+int ckpt_store_copy_part(uint32_t *crc32c, struct ckpt_store_file *file, uint64_t offset,
+                         uint64_t nbytes, struct ckpt_store_file *from, uint64_t begin,
+                         struct fsdp_err *err)
+{
+    if (atomic_load(&file->failed))
+        return refuse_failed(file, err);
+    STRIKE("copy", from->path);
+    if (!file->ops->copy_part || file->ops != from->ops)
+        return FSDP_EUNSUPPORTED;
+    return file->ops->copy_part(crc32c, file->file, offset, nbytes, from->file, begin, err);
+}
+
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path)
 {
     return ops->is_remote && ops->is_remote(path);

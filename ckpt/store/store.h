@@ -68,6 +68,13 @@ int ckpt_store_sync_folder(const struct ckpt_store_ops *ops, const char *path,
 int ckpt_store_copy_within(struct ckpt_store_copied *out, const struct ckpt_store_ops *ops,
                            const char *from, const char *to, uint64_t nbytes,
                            ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err);
+/* The part of a file being written that holds the byte at offset; false: the store has none. */
+bool ckpt_store_part_at(uint64_t *begin, uint64_t *nbytes, struct ckpt_store_file *file,
+                        uint64_t offset);
+/* See copy_part of struct ckpt_store_ops. */
+int ckpt_store_copy_part(uint32_t *crc32c, struct ckpt_store_file *file, uint64_t offset,
+                         uint64_t nbytes, struct ckpt_store_file *from, uint64_t begin,
+                         struct fsdp_err *err);
 bool ckpt_store_is_remote(const struct ckpt_store_ops *ops, const char *path);
 /* Buffers of the store's own, over all its files; false: it has none. */
 bool ckpt_store_memory(const struct ckpt_store_ops *ops, uint64_t nbytes);

@@ -217,13 +217,13 @@ int tool_progress(void *ctx, uint64_t done, uint64_t total)
 
 static int print_json(const struct tool *tool, const struct ckpt_reshard_result *r)
 {
-    json_t *root =
-        json_pack("{s:o, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:i, s:f}", "output",
-                  tool_json_text(tool->args.out), "dry_run", tool->args.dry_run, "tensors",
-                  r->ntensors, "files", r->nfiles, "bytes_read", (json_int_t)r->nbytes_read,
-                  "bytes_written", (json_int_t)r->nbytes_written, "bytes_resumed",
-                  (json_int_t)r->nbytes_resumed, "bytes_memory", (json_int_t)r->nbytes_memory,
-                  "threads", r->nthreads, "seconds", r->seconds);
+    json_t *root = json_pack(
+        "{s:o, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:f}", "output",
+        tool_json_text(tool->args.out), "dry_run", tool->args.dry_run, "tensors", r->ntensors,
+        "files", r->nfiles, "bytes_read", (json_int_t)r->nbytes_read, "bytes_written",
+        (json_int_t)r->nbytes_written, "bytes_resumed", (json_int_t)r->nbytes_resumed,
+        "bytes_within", (json_int_t)r->nbytes_within, "bytes_memory", (json_int_t)r->nbytes_memory,
+        "threads", r->nthreads, "seconds", r->seconds);
     return tool_json_print(tool, root, TOOL_DONE);
 }
 
@@ -256,6 +256,8 @@ int tool_print_result(const struct tool *tool, const struct ckpt_reshard_result 
            r->nfiles, r->nfiles == 1 ? "" : "s", r->seconds);
     if (r->nbytes_resumed)
         printf(", %s of it from an earlier run", tool_nbytes(r->nbytes_resumed));
+    if (r->nbytes_within)
+        printf(", %s copied by the store itself", tool_nbytes(r->nbytes_within));
     putchar('\n');
     return TOOL_DONE;
 }

@@ -75,7 +75,7 @@ class ReshardArgs(Structure):
 class ReshardResult(Structure):
     _fields_ = [("nbytes_read", c_uint64), ("nbytes_written", c_uint64), ("nbytes_resumed", c_uint64),
                 ("nbytes_memory", c_uint64), ("ntensors", c_int), ("nfiles", c_int), ("nthreads", c_int),
-                ("seconds", c_double)]
+                ("seconds", c_double), ("nbytes_within", c_uint64)]
 
 
 class VerifyArgs(Structure):
@@ -92,7 +92,7 @@ MISMATCH = CFUNCTYPE(None, c_void_p, POINTER(Mismatch))
 
 class CheckResult(Structure):
     _fields_ = [("nmismatches", c_int), ("ntensors", c_int), ("by_family", c_bool), ("family", c_char * 64),
-                ("why", c_char * 512)]
+                ("why", c_char * 512), ("ndecoded", c_int)]
 
 
 STRUCTURES = {

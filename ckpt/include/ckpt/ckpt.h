@@ -509,6 +509,7 @@ struct ckpt_reshard_result {
     uint64_t nbytes_memory;               /* of all buffers */
     int ntensors, nfiles, nthreads;
     double seconds;
+    uint64_t nbytes_within; /* of nbytes_read: copied by the store itself, and not read here */
 };
 /* Writes the tensors of an opened checkpoint anew: whole (a merge), or cut for another number of
  * ranks. A native checkpoint cut for M ranks gives the data files that libfsdp itself saves at M;

@@ -379,6 +379,23 @@ static int s3_copy(struct ckpt_store_copied *out, const char *from, const char *
     return ckpt_s3_copy(out, &args, err);
 }
 
+static void s3_part_at(uint64_t *begin, uint64_t *nbytes, void *opened, uint64_t offset)
+{
+    ckpt_s3_upload_part_at(begin, nbytes, ((struct s3_file *)opened)->upload, offset);
+}
+
+static int s3_copy_part(uint32_t *crc32c, void *opened, uint64_t offset, uint64_t nbytes,
+                        void *from_opened, uint64_t begin, struct fsdp_err *err)
+{
+    const struct s3_file *from = from_opened;
+    const struct ckpt_s3_copy_args args = {
+        .from = from->bucket, .from_key = from->key, .etag = from->etag, .nbytes = nbytes};
+    if (!may_be_source(from->key) || !*from->etag)
+        return FSDP_EUNSUPPORTED;
+    return ckpt_s3_upload_copy(crc32c, ((struct s3_file *)opened)->upload, offset, &args, begin,
+                               err);
+}
+
 static bool s3_is_remote(const char *path)
 {
     (void)path;
@@ -406,6 +423,8 @@ const struct ckpt_store_ops ckpt_store_s3 = {
     .remove_items = s3_remove_items,
     .sweep = s3_sweep,
     .copy = s3_copy,
+    .part_at = s3_part_at,
+    .copy_part = s3_copy_part,
     .is_remote = s3_is_remote,
     .memory = ckpt_s3_upload_memory,
 };

@@ -41,7 +41,7 @@ bool ckpt_s3_copy_is_near(const struct ckpt_s3_bucket *from, const struct ckpt_s
     return !from->custom || !strcmp(from->base, to->base); /* an endpoint does not move */
 }
 
-static bool decode_crc32c(uint32_t *out, const char *text)
+bool ckpt_s3_crc32c_decode(uint32_t *out, const char *text)
 {
     unsigned char bytes[6]; /* "AAAAAA==": 4 of them count */
     if (strlen(text) != 8 || EVP_DecodeBlock(bytes, (const unsigned char *)text, 8) != 6)
@@ -50,21 +50,27 @@ static bool decode_crc32c(uint32_t *out, const char *text)
     return true;
 }
 
-static void prepare_range(struct copied_range *range, const struct copy *c, uint32_t index)
+static int source_text(struct ckpt_text *out, const struct ckpt_s3_copy_args *args,
+                       struct fsdp_err *err)
 {
-    const struct ckpt_s3_copy_args *args = c->args;
+    ckpt_text_printf(out, "/%s/", args->from->name);
+    ckpt_s3_encode(out, args->from_key, true);
+    return out->failed ? fsdp_err_set(err, FSDP_ENOMEM, "source of a copy: out of memory")
+                       : FSDP_OK;
+}
+
+/* range: its begin and nbytes are set. number: from 0. */
+static void prepare_range(struct copied_range *range, const struct ckpt_s3_copy_args *args,
+                          const char *source, const char *upload_id, uint32_t number)
+{
     struct ckpt_s3_call *call = &range->call;
-    uint64_t left;
-    range->begin = index * c->range_nbytes;
-    left = args->nbytes - range->begin;
-    range->nbytes = left < c->range_nbytes ? left : c->range_nbytes;
-    snprintf(range->number, sizeof range->number, "%u", index + 1);
+    snprintf(range->number, sizeof range->number, "%u", number + 1);
     snprintf(range->bytes, sizeof range->bytes, "bytes=%llu-%llu", (unsigned long long)range->begin,
              (unsigned long long)(range->begin + range->nbytes - 1));
     ckpt_s3_call_init(call, args->to, "copy to", "PUT", args->to_key);
     ckpt_s3_call_query(call, "partNumber", range->number);
-    ckpt_s3_call_query(call, "uploadId", c->upload_id);
-    ckpt_s3_call_header(call, "x-amz-copy-source", c->source.data);
+    ckpt_s3_call_query(call, "uploadId", upload_id);
+    ckpt_s3_call_header(call, "x-amz-copy-source", source);
     ckpt_s3_call_header(call, "x-amz-copy-source-range", range->bytes);
     if (*args->etag)
         ckpt_s3_call_header(call, "x-amz-copy-source-if-match", args->etag);
@@ -72,12 +78,10 @@ static void prepare_range(struct copied_range *range, const struct copy *c, uint
 }
 
 /* What the store says of a range that it has copied. */
-static int take_answer(struct copy *c, struct copied_range *range, uint32_t index,
-                       struct fsdp_err *err)
+static int read_answer(struct ckpt_s3_sent *sent, const struct ckpt_s3_copy_args *args,
+                       const struct copied_range *range, struct fsdp_err *err)
 {
-    struct ckpt_s3_sent *sent = &c->sent[index];
     struct ckpt_s3_xml *answer;
-    uint32_t crc32c;
     ckpt_s3_xml_parse(&answer, range->call.text.data, range->call.text.nbytes, NULL);
     ckpt_s3_xml_text(sent->etag, sizeof sent->etag, answer, CKPT_S3_XML_ROOT, "ETag");
     ckpt_s3_xml_text(sent->checksum, sizeof sent->checksum, answer, CKPT_S3_XML_ROOT,
@@ -85,9 +89,18 @@ static int take_answer(struct copy *c, struct copied_range *range, uint32_t inde
     ckpt_s3_xml_free(answer);
     if (!*sent->etag)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "'s3://%s/%s': %s does not copy ranges",
-                            c->args->to->name, c->args->to_key, c->args->to->base);
+                            args->to->name, args->to_key, args->to->base);
     sent->nbytes = range->nbytes;
-    if (decode_crc32c(&crc32c, sent->checksum))
+    return FSDP_OK;
+}
+
+static int take_answer(struct copy *c, const struct copied_range *range, uint32_t index,
+                       struct fsdp_err *err)
+{
+    struct ckpt_s3_sent *sent = &c->sent[index];
+    uint32_t crc32c;
+    FSDP_TRY(read_answer(sent, c->args, range, err));
+    if (ckpt_s3_crc32c_decode(&crc32c, sent->checksum))
         c->result.crc32c ^=
             ckpt_crc32c_shift(crc32c, c->args->nbytes - range->begin - range->nbytes);
     else
@@ -97,12 +110,12 @@ static int take_answer(struct copy *c, struct copied_range *range, uint32_t inde
 
 /* A store that refuses, or knows nothing of it, is not asked again; what else fails may have to do
  * with the data. */
-static int judge_failure(const struct copy *c, const struct ckpt_s3_call *call, int rc,
-                         struct fsdp_err *err)
+static int judge_failure(const struct ckpt_s3_copy_args *args, const struct ckpt_s3_call *call,
+                         int rc, struct fsdp_err *err)
 {
     if (call->status == 412)
         return fsdp_err_set(err, FSDP_ECORRUPT, "'s3://%s/%s' was replaced while it was copied",
-                            c->args->from->name, c->args->from_key);
+                            args->from->name, args->from_key);
     if (rc == FSDP_ENOSPC || rc == FSDP_ENOMEM)
         return rc;
     return call->status / 100 == 4 || rc == FSDP_EUNSUPPORTED ? FSDP_EUNSUPPORTED : rc;
@@ -114,14 +127,17 @@ static int copy_batch(struct copy *c, struct copied_range *ranges, uint32_t firs
     struct ckpt_s3_call *calls[BATCH];
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        prepare_range(&ranges[i], c, first + i);
+        const uint64_t begin = (first + i) * c->range_nbytes, left = c->args->nbytes - begin;
+        ranges[i].begin = begin;
+        ranges[i].nbytes = left < c->range_nbytes ? left : c->range_nbytes;
+        prepare_range(&ranges[i], c->args, c->source.data, c->upload_id, first + i);
         calls[i] = &ranges[i].call;
         nbytes += ranges[i].nbytes;
     }
     int rc = ckpt_s3_call_run(calls, (int)n, err);
     for (uint32_t i = 0; i < n; i++) {
         if (rc && calls[i]->job.rc)
-            rc = judge_failure(c, calls[i], rc, err);
+            rc = judge_failure(c->args, calls[i], rc, err);
         if (rc == FSDP_OK)
             rc = take_answer(c, &ranges[i], first + i, err);
         ckpt_text_free(&calls[i]->text);
@@ -148,13 +164,10 @@ static int set_up(struct copy *c, struct fsdp_err *err)
     c->range_nbytes = least > RANGE_NBYTES ? least : RANGE_NBYTES;
     c->nsent = (uint32_t)((args->nbytes + c->range_nbytes - 1) / c->range_nbytes);
     c->result.has_crc = true;
-    ckpt_text_printf(&c->source, "/%s/", args->from->name);
-    ckpt_s3_encode(&c->source, args->from_key, true);
     c->sent = fsdp_alloc(c->nsent, sizeof *c->sent, "parts of a copy", err);
     if (!c->sent)
         return FSDP_ENOMEM;
-    if (c->source.failed)
-        return fsdp_err_set(err, FSDP_ENOMEM, "source of a copy: out of memory");
+    FSDP_TRY(source_text(&c->source, args, err));
     return ckpt_uuid_make(c->id, err);
 }
 
@@ -177,5 +190,29 @@ int ckpt_s3_copy(struct ckpt_store_copied *out, const struct ckpt_s3_copy_args *
     fsdp_free(c.upload_id);
     fsdp_free(c.sent);
     ckpt_text_free(&c.source);
+    return rc;
+}
+
+int ckpt_s3_copy_range(struct ckpt_s3_sent *sent, const struct ckpt_s3_copy_args *args,
+                       const char *upload_id, uint32_t number, uint64_t begin,
+                       const atomic_bool *given_up, struct fsdp_err *err)
+{
+    struct copied_range range = {.begin = begin, .nbytes = args->nbytes};
+    struct ckpt_text source = {0};
+    int rc = source_text(&source, args, err);
+    *sent = (struct ckpt_s3_sent){.nbytes = 0};
+    if (rc == FSDP_OK) {
+        prepare_range(&range, args, source.data, upload_id, number);
+        range.call.job.given_up = given_up;
+        rc = ckpt_s3_call_one(&range.call, err);
+        if (rc && ckpt_s3_is_gone(&range.call) && !strcmp(range.call.code, "NoSuchUpload"))
+            rc = FSDP_ENOTFOUND;
+        else if (rc)
+            rc = judge_failure(args, &range.call, rc, err);
+        else
+            rc = read_answer(sent, args, &range, err);
+        ckpt_text_free(&range.call.text);
+    }
+    ckpt_text_free(&source);
     return rc;
 }

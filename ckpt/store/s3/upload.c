@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "put.h"
+#include "s3_copy.h"
 #include "unfinished.h"
 #include "upload.h"
+#include "upload_memory.h"
 #include "store/store.h"
 
-enum { GROW_EVERY = 500, MAX_IDLE = 32 };
-#define SMALL_NBYTES (1u << 20)
-#define FIRST_PART_NBYTES (8u << 20)
-#define DEFAULT_MEMORY_NBYTES (128u << 20)
+enum { GROW_EVERY = 500 };
 
 struct part {
     struct part *next;
@@ -52,100 +50,6 @@ struct ckpt_s3_upload {
     struct fsdp_err err;
 };
 
-/* ---- the budget ------------------------------------------------------------------------------ */
-
-static pthread_mutex_t budget_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t budget_cond = PTHREAD_COND_INITIALIZER;
-static uint64_t budget_nbytes = DEFAULT_MEMORY_NBYTES, used_nbytes;
-static int nflying_all;
-
-void ckpt_s3_upload_memory(uint64_t nbytes)
-{
-    pthread_mutex_lock(&budget_lock);
-    budget_nbytes = nbytes;
-    pthread_mutex_unlock(&budget_lock);
-}
-
-/* Waits until there is room, or nothing is under way that would make some. */
-static void budget_take(uint64_t nbytes)
-{
-    pthread_mutex_lock(&budget_lock);
-    while (used_nbytes + nbytes > budget_nbytes && nflying_all)
-        pthread_cond_wait(&budget_cond, &budget_lock);
-    used_nbytes += nbytes;
-    pthread_mutex_unlock(&budget_lock);
-}
-
-static void budget_give(uint64_t nbytes, int nflying)
-{
-    pthread_mutex_lock(&budget_lock);
-    used_nbytes -= nbytes;
-    nflying_all += nflying;
-    pthread_cond_broadcast(&budget_cond);
-    pthread_mutex_unlock(&budget_lock);
-}
-
-/* Buffers of whole parts are used again while there are uploads: to have the system clear fresh
- * pages costs more than all that is done with the bytes in them. */
-static char *idle[MAX_IDLE];
-static size_t idle_nbytes; /* of each */
-static int nidle, nuploads;
-
-/* The budget's lock is held. */
-static void idle_free(void)
-{
-    while (nidle)
-        fsdp_free(idle[--nidle]);
-}
-
-static char *buffer_take(size_t nbytes, struct fsdp_err *err)
-{
-    char *data = NULL;
-    pthread_mutex_lock(&budget_lock);
-    if (nbytes > SMALL_NBYTES && nbytes != idle_nbytes)
-        idle_free(); /* they would be beyond the budget */
-    if (nidle && nbytes == idle_nbytes)
-        data = idle[--nidle];
-    pthread_mutex_unlock(&budget_lock);
-    return data ? data : fsdp_alloc_unset(nbytes, 1, "part of an upload", err);
-}
-
-static void buffer_give(char *data, size_t nbytes, bool whole)
-{
-    pthread_mutex_lock(&budget_lock);
-    bool keep = data && whole && nuploads && nidle < MAX_IDLE && (!nidle || nbytes == idle_nbytes);
-    if (keep) {
-        idle[nidle++] = data;
-        idle_nbytes = nbytes;
-    }
-    pthread_mutex_unlock(&budget_lock);
-    if (!keep)
-        fsdp_free(data);
-}
-
-static void uploads_add(int change)
-{
-    pthread_mutex_lock(&budget_lock);
-    nuploads += change;
-    if (!nuploads)
-        idle_free();
-    pthread_mutex_unlock(&budget_lock);
-}
-
-/* Sixteen parts fill the budget; a quarter of it is filled while the others are on their way. */
-static uint64_t first_part_nbytes(void)
-{
-    pthread_mutex_lock(&budget_lock);
-    uint64_t nbytes = budget_nbytes / 16, all = budget_nbytes;
-    pthread_mutex_unlock(&budget_lock);
-    nbytes = nbytes < CKPT_S3_MIN_PART_NBYTES ? CKPT_S3_MIN_PART_NBYTES
-             : nbytes > FIRST_PART_NBYTES     ? FIRST_PART_NBYTES
-                                              : nbytes;
-    uint64_t most = all / nbytes * 3 / 4;
-    ckpt_http_large(most < INT_MAX ? (int)most : INT_MAX);
-    return nbytes;
-}
-
 uint32_t ckpt_s3_part_of(uint64_t *begin, uint64_t *nbytes, uint64_t first_nbytes, uint64_t offset)
 {
     uint64_t at = 0, size = first_nbytes;
@@ -174,8 +78,8 @@ static void fail_upload(struct ckpt_s3_upload *u, int rc, const struct fsdp_err 
 
 static void part_free(struct part *part, int nflying)
 {
-    buffer_give(part->data, part->room, part->room == part->nbytes);
-    budget_give(part->nbytes, nflying);
+    ckpt_s3_buffer_give(part->data, part->room, part->room == part->nbytes);
+    ckpt_s3_memory_give(part->nbytes, nflying);
     fsdp_free(part);
 }
 
@@ -187,11 +91,11 @@ static int part_grow(struct part *part, size_t more, struct fsdp_err *err)
         pthread_cond_wait(&part->upload->cond, &part->upload->lock);
     if (more <= part->room)
         return FSDP_OK;
-    size_t room = more <= SMALL_NBYTES / 4 ? SMALL_NBYTES / 4
-                  : more <= SMALL_NBYTES   ? SMALL_NBYTES
-                                           : (size_t)part->nbytes;
+    size_t room = more <= CKPT_S3_SMALL_NBYTES / 4 ? CKPT_S3_SMALL_NBYTES / 4
+                  : more <= CKPT_S3_SMALL_NBYTES   ? CKPT_S3_SMALL_NBYTES
+                                                   : (size_t)part->nbytes;
     room = room > part->nbytes ? (size_t)part->nbytes : room;
-    char *data = buffer_take(room, err);
+    char *data = ckpt_s3_buffer_take(room, err);
     if (!data)
         return FSDP_ENOMEM;
     if (part->room)
@@ -223,15 +127,15 @@ static int part_open(struct part **out, struct ckpt_s3_upload *u, uint64_t offse
     if ((*out = part_find(u, number)))
         return FSDP_OK;
     pthread_mutex_unlock(&u->lock);
-    budget_take(nbytes);
+    ckpt_s3_memory_take(nbytes);
     pthread_mutex_lock(&u->lock);
     if ((*out = part_find(u, number))) { /* another thread was as fast */
-        budget_give(nbytes, 0);
+        ckpt_s3_memory_give(nbytes, 0);
         return FSDP_OK;
     }
     struct part *part = fsdp_alloc(1, sizeof *part, "part of an upload", err);
     if (!part) {
-        budget_give(nbytes, 0);
+        ckpt_s3_memory_give(nbytes, 0);
         return FSDP_ENOMEM;
     }
     part->upload = u;
@@ -394,9 +298,7 @@ static int part_send(struct part *part, struct fsdp_err *err)
     }
     u->nflying++;
     pthread_mutex_unlock(&u->lock);
-    pthread_mutex_lock(&budget_lock);
-    nflying_all++;
-    pthread_mutex_unlock(&budget_lock);
+    ckpt_s3_memory_give(0, 1);
     snprintf(part->number_text, sizeof part->number_text, "%u", part->number + 1);
     ckpt_s3_call_init(&part->call, u->bucket, "write", "PUT", u->key);
     ckpt_s3_call_query(&part->call, "partNumber", part->number_text);
@@ -433,8 +335,8 @@ int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bu
     pthread_cond_init(&u->cond, NULL);
     u->bucket = bucket;
     u->replace = replace;
-    u->first_nbytes = first_part_nbytes();
-    uploads_add(1);
+    u->first_nbytes = ckpt_s3_first_part_nbytes();
+    ckpt_s3_uploads_add(1);
     *out = u;
     return FSDP_OK;
 }
@@ -503,6 +405,62 @@ int ckpt_s3_upload_append(struct ckpt_s3_upload *u, const void *data, size_t nby
 {
     pthread_mutex_lock(&u->lock);
     int rc = put_locked(u, data, nbytes, u->end, err);
+    pthread_mutex_unlock(&u->lock);
+    return rc;
+}
+
+void ckpt_s3_upload_part_at(uint64_t *begin, uint64_t *nbytes, const struct ckpt_s3_upload *u,
+                            uint64_t offset)
+{
+    ckpt_s3_part_of(begin, nbytes, u->first_nbytes, offset);
+}
+
+/* The lock is held, and let go meanwhile. *sent: of the part that the store has now. */
+static int copy_locked(struct ckpt_s3_sent *sent, struct ckpt_s3_upload *u, uint32_t number,
+                       const struct ckpt_s3_copy_args *args, uint64_t begin, struct fsdp_err *err)
+{
+    uint32_t crc32c;
+    if (u->rc)
+        return fsdp_err_pass(err, u->rc, &u->err);
+    FSDP_TRY(ask_where(u, err));
+    if (u->there)
+        return FSDP_EUNSUPPORTED;
+    FSDP_TRY(start_upload(u, err));
+    FSDP_TRY(sent_reserve(u, number, err));
+    if (number < u->found.nparts && u->found.parts[number].nbytes == args->nbytes &&
+        ckpt_s3_crc32c_decode(&crc32c, u->found.parts[number].checksum)) {
+        *sent = u->found.parts[number]; /* the checksum is proved with that of all of the source */
+        u->nfound++;
+        return FSDP_OK;
+    }
+    pthread_mutex_unlock(&u->lock);
+    const int rc = ckpt_s3_copy_range(sent, args, u->upload_id, number, begin, &u->failed, err);
+    pthread_mutex_lock(&u->lock);
+    u->gone |= rc == FSDP_ENOTFOUND && u->stays;
+    return rc == FSDP_ENOTFOUND ? FSDP_EUNSUPPORTED : rc; /* who sends the bytes asks where it is */
+}
+
+int ckpt_s3_upload_copy(uint32_t *crc32c, struct ckpt_s3_upload *u, uint64_t offset,
+                        const struct ckpt_s3_copy_args *from, uint64_t begin, struct fsdp_err *err)
+{
+    struct ckpt_s3_copy_args args = *from;
+    struct ckpt_s3_sent sent = {.nbytes = 0};
+    uint64_t at, nbytes;
+    const uint32_t number = ckpt_s3_part_of(&at, &nbytes, u->first_nbytes, offset);
+    if (at != offset || nbytes != args.nbytes || number >= CKPT_S3_MAX_PARTS ||
+        !ckpt_s3_copy_is_near(args.from, u->bucket))
+        return FSDP_EUNSUPPORTED;
+    args.to = u->bucket;
+    args.to_key = u->key;
+    pthread_mutex_lock(&u->lock);
+    int rc = copy_locked(&sent, u, number, &args, begin, err);
+    if (rc == FSDP_OK && !ckpt_s3_crc32c_decode(crc32c, sent.checksum))
+        rc = FSDP_EUNSUPPORTED; /* the bytes replace what is there of the part */
+    if (rc == FSDP_OK) {
+        u->sent[number] = sent;
+        u->nsent = number >= u->nsent ? number + 1 : u->nsent;
+        u->end = offset + nbytes > u->end ? offset + nbytes : u->end;
+    }
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -584,7 +542,7 @@ void ckpt_s3_upload_destroy(struct ckpt_s3_upload *u)
     }
     if (u->upload_id && !u->finished && !u->stays && !u->other)
         ckpt_s3_multipart_abort(u->bucket, u->key, u->upload_id);
-    uploads_add(-1);
+    ckpt_s3_uploads_add(-1);
     pthread_mutex_destroy(&u->lock);
     pthread_cond_destroy(&u->cond);
     fsdp_free(u->sent);

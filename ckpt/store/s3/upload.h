@@ -14,6 +14,7 @@
 #define CKPT_S3_MAX_PARTS 10000
 
 struct ckpt_s3_upload;
+struct ckpt_s3_copy_args;
 
 /* Local: nothing is sent yet. key is copied. */
 int ckpt_s3_upload_create(struct ckpt_s3_upload **out, struct ckpt_s3_bucket *bucket,
@@ -30,6 +31,15 @@ void ckpt_s3_upload_drop(struct ckpt_s3_upload *upload);
 /* May wait for memory: what is under way has a budget over all uploads of a process. */
 int ckpt_s3_upload_put(struct ckpt_s3_upload *upload, const void *data, size_t nbytes,
                        uint64_t offset, struct fsdp_err *err);
+/* The part that a byte lies in. */
+void ckpt_s3_upload_part_at(uint64_t *begin, uint64_t *nbytes, const struct ckpt_s3_upload *upload,
+                            uint64_t offset);
+/* In place of puts: the store itself makes the whole part at offset of from->nbytes bytes of
+ * another object, from `begin`. to, to_key, moved of `from` are not looked at. *crc32c: as the
+ * store tells it. FSDP_EUNSUPPORTED: put the bytes; FSDP_ECORRUPT: the source was replaced. Thread
+ * safe. Blocks. */
+int ckpt_s3_upload_copy(uint32_t *crc32c, struct ckpt_s3_upload *upload, uint64_t offset,
+                        const struct ckpt_s3_copy_args *from, uint64_t begin, struct fsdp_err *err);
 /* Behind what was put last. */
 int ckpt_s3_upload_append(struct ckpt_s3_upload *upload, const void *data, size_t nbytes,
                           struct fsdp_err *err);

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define CKPT_STORE_ABI 8
+#define CKPT_STORE_ABI 9
 
 enum ckpt_store_mode {
     CKPT_STORE_READ,
@@ -155,6 +155,16 @@ struct ckpt_store_ops {
      * (optional, object stores) */
     int (*copy)(struct ckpt_store_copied *out, const char *from, const char *to, uint64_t nbytes,
                 ckpt_store_moved_f *moved, void *ctx, struct fsdp_err *err);
+    /* A file that is written consists of parts: the one that holds the byte at offset. (optional,
+     * object stores) */
+    void (*part_at)(uint64_t *begin, uint64_t *nbytes, void *file, uint64_t offset);
+    /* In place of writes: the store itself copies nbytes from `begin` of `from`, which is open for
+     * reading, to the part at offset, which has so many bytes; under the condition that `from` is
+     * still what was opened (else FSDP_ECORRUPT). *crc32c: of the bytes that lie there now, by the
+     * store. FSDP_EUNSUPPORTED, maybe without a text: the bytes must be written, also where the
+     * store tells no checksum. Thread safe. (with part_at) */
+    int (*copy_part)(uint32_t *crc32c, void *file, uint64_t offset, uint64_t nbytes, void *from,
+                     uint64_t begin, struct fsdp_err *err);
     /* Is what lies below path reached through a network, so that fewer bytes are worth processor
      * time? (optional: no) */
     bool (*is_remote)(const char *path);
