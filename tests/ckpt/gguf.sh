@@ -122,7 +122,7 @@ refused 1 "model_type 'mamba' is none that is written as GGUF" 'an unknown famil
 changed pre tokenizer.json 's/"type": "ByteLevel"/"type": "ByteLevels"/'
 refused 1 'is not byte-level BPE' 'a tokenizer that is not byte-level' pre
 changed prefix tokenizer.json 's/"add_prefix_space": false/"add_prefix_space": true/'
-refused 1 'has no name for its pre_tokenizer' 'an unknown pre-tokenizer' prefix
+refused 1 'no name in llama.cpp is known for its pre_tokenizer' 'an unknown pre-tokenizer' prefix
 changed normalizer tokenizer.json 's/"normalizer": null/"normalizer": {"type": "Lowercase"}/'
 refused 1 "normalizer 'Lowercase' cannot be carried" 'an unknown normalizer' normalizer
 cp -r tiny broken && head -c 3000 "$TOP/examples/llama-tiny/tokenizer.json" >broken/tokenizer.json

@@ -119,11 +119,11 @@ static int check_pre(struct gguf_vocab *vocab, const struct parts *parts, struct
     int rc = FSDP_OK;
     vocab->pre = gguf_pre_of(pre, &bpe);
     if (!vocab->pre)
-        rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                          "'%s': llama.cpp has no name for its pre_tokenizer %.*s, and GGUF holds "
-                          "a name alone",
-                          vocab->path, (int)(parts->pre.nbytes < 300 ? parts->pre.nbytes : 300),
-                          parts->pre.data);
+        rc = fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "'%s': no name in llama.cpp is known for its pre_tokenizer %.*s, and GGUF holds "
+            "a name alone",
+            vocab->path, (int)(parts->pre.nbytes < 300 ? parts->pre.nbytes : 300), parts->pre.data);
     else if (type && strcmp(type, "NFC"))
         rc = fsdp_err_set(err, FSDP_EUNSUPPORTED,
                           "'%s': its normalizer '%.32s' cannot be carried by GGUF", vocab->path,
