@@ -85,8 +85,8 @@ static void describe_data(char *out, size_t out_nbytes, const struct data *data,
 
     if (source->format == DATA_JSONL) {
         const uint64_t ndocuments = data_ndocuments(data, &ntokens, &ncut);
-        snprintf(out, out_nbytes, "%s documents of %s tokens", report_count(count, ndocuments),
-                 report_count(tokens, ntokens));
+        snprintf(out, out_nbytes, "%s document%s of %s tokens", report_count(count, ndocuments),
+                 plural((int64_t)ndocuments), report_count(tokens, ntokens));
     } else {
         snprintf(out, out_nbytes, "%s tokens", report_count(tokens, data_ntokens(data)));
     }
