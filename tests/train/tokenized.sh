@@ -62,7 +62,7 @@ run run.yaml
 ok "$([ $? = 0 ] && ! holds log tokenizing; echo $?)" "nor where a file is touched alone"
 ok "$(! holds err 'plain text'; echo $?)" "text is no documents"
 cp text list.jsonl && run -n 2 run.yaml data.path=list.jsonl
-ok "$([ $? = 0 ] && [ "$(grep -c 'warning: data: list.jsonl is read as plain text.*data.format: jsonl' log)" = 1 ]; echo $?)" "a file of documents that is read as text is named, once"
+ok "$([ $? = 0 ] && [ "$(grep -c 'warning: data: list.jsonl is read as plain text.*data.format: jsonl' err)" = 1 ]; echo $?)" "a file of documents that is read as text is named, once"
 cp text same && run run.yaml data.path=same
 ok "$([ $? = 0 ] && ! holds log tokenizing && [ "$(entries)" = 1 ]; echo $?)" "nor where its name is another"
 sed -i 's/line 7 /line 8 /' text && run run.yaml
