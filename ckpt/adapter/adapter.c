@@ -18,9 +18,10 @@ struct ckpt_adapter {
     struct ckpt_adapter_spec spec;
     json_t *json; /* what the spec's texts are of */
     struct ckpt *ckpt;
-    char *folder;       /* of both files, or the checkpoint's */
-    const char **texts; /* of targets, then of modules_to_save */
-    const char **parameters;
+    char *folder;            /* of both files, or the checkpoint's */
+    const char **texts;      /* of targets, then of modules_to_save */
+    const char **parameters; /* of experts, [spec.nparameters]; then weights of modules */
+    int nweights;
     char **names; /* [spec.ntargets] */
     struct ckpt_patterns *ranks, *alphas;
     char *rank_pattern, *alpha_pattern; /* as texts, freed with free */
@@ -31,8 +32,28 @@ double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec)
     return spec->alpha / (spec->rslora ? sqrt(spec->r) : spec->r);
 }
 
+/* Does target_parameters name the weight, by the whole name or an end after a dot? */
+static bool names_weight(const struct ckpt_adapter *a, const char *weight)
+{
+    const size_t nbytes = strlen(weight);
+
+    for (int i = 0; i < a->nweights; i++) {
+        const char *name = a->parameters[a->spec.nparameters + i];
+        const size_t n = strlen(name);
+        if (ckpt_name_ends(weight, nbytes, name) && (n == nbytes || weight[nbytes - n - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* Patterns match the names of what is targeted: modules, or parameters. */
 struct ckpt_rank ckpt_adapter_rank(const struct ckpt_adapter *a, const char *module)
 {
+    char weight[PATH_NBYTES];
+
+    snprintf(weight, sizeof weight, "%s.weight", module);
+    if (names_weight(a, weight))
+        module = weight;
     const struct ckpt_adapter_spec own = {
         .r = (int)ckpt_patterns_value(a->ranks, module, a->spec.r),
         .alpha = ckpt_patterns_value(a->alphas, module, a->spec.alpha),
@@ -201,13 +222,17 @@ static int read_parameters(struct ckpt_adapter *a, const char *path, struct fsdp
 
     if (!(a->parameters = fsdp_alloc(n + 1, sizeof *a->parameters, "parameters", err)))
         return FSDP_ENOMEM;
+    const char **weight = a->parameters + n;
     if (!json_is_array(list) && !asks_for_nothing(list))
         return refuse_key(path, "target_parameters", list, err);
     a->spec.parameters = a->parameters;
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        if (name && ckpt_name_ends(name, strlen(name), ".weight"))
-            continue; /* as if target_modules named the module, such as a router */
+        if (name && ckpt_name_ends(name, strlen(name), ".weight")) {
+            *--weight = name; /* of a module, such as a router, which has an adapter like others */
+            a->nweights++;
+            continue;
+        }
         if (!name || !ckpt_adapter_is_parameter(name))
             return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                 "%s: target_parameters names '%.80s', and gate_up_proj and "
@@ -215,7 +240,7 @@ static int read_parameters(struct ckpt_adapter *a, const char *path, struct fsdp
                                 path, name ? name : "");
         a->parameters[a->spec.nparameters++] = name;
     }
-    return FSDP_OK;
+    return FSDP_OK; /* all n are one of both */
 }
 
 /* Of the numbers that a pattern gives each, PEFT divides the one by the other. */
