@@ -218,7 +218,8 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
             &to, name, (struct values){x->rows, x->cols, x->init, w >= m->nbase, is_linear(m, w)},
             &m->layer_param[layer * m->nweights + w], err));
     }
-    return describe_experts(m, tree, layer, err);
+    FSDP_TRY(describe_experts(m, tree, layer, err));
+    return stack_layer_work(m, tree, layer, B, T, err);
 }
 
 /* A, B and, of DoRA, magnitudes */
@@ -306,6 +307,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     for (int i = 0; i < t->nlayers; i++)
         FSDP_TRY(describe_layer(m, tree, i, B, T, err));
     FSDP_TRY(describe_head(m, tree, stack_head_layout(&head_mem, m, B * T, NULL), err));
+    FSDP_TRY(stack_ends_work(m, tree, B, T, err));
     FSDP_TRY(describe_carried(m, tree, err));
     FSDP_TRY(stack_check_saved(m, tree, err));
     m->max_B = B;

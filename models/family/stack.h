@@ -407,6 +407,12 @@ int stack_decode(struct model_decoder *decoder, int sequence, const int32_t *tok
                  bool all, float *logits, struct fsdp_err *err);
 int stack_decode_each(struct model_decoder *decoder, const int32_t *tokens, float *logits,
                       struct fsdp_err *err);
+/* Adds what a layer's modules compute in a micro-batch, and what embedding and head do. */
+int stack_layer_work(const struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
+                     struct fsdp_err *err);
+int stack_ends_work(const struct model *m, struct fsdp_module_tree *tree, int B, int T,
+                    struct fsdp_err *err);
+
 /* ---- between stack*.c ------------------------------------------------------------------------ */
 
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */

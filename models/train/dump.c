@@ -10,6 +10,7 @@
 
 #include "train.h"
 #include "loop.h"
+#include "plan/stock.h"
 #include "train/setup/setup.h"
 
 /* Blocks of ranks on nodes, as a launcher would lay them out. */
@@ -77,17 +78,23 @@ static int refuse_input(const struct train_parts *p, const char *file, const cha
                         file);
 }
 
-static int write_schedule(const struct train_parts *p, const char *file, struct fsdp_err *err)
+/* The clock under the list; fsdp-plan has others. */
+#define DUMPED_GPU "h100"
+
+static int write_schedule(const struct train_parts *p, const char *file, int nranks_of_node,
+                          struct fsdp_err *err)
 {
-    struct fsdp_schedule_cost cost = FSDP_SCHEDULE_COST_INIT;
+    struct fsdp_clock clock = {.ntokens = 0};
     FILE *to = file ? fopen(file, "we") : stdout;
 
     if (!to)
         return fsdp_err_sys(err, errno, "cannot write %s", file);
-    cost.ntokens = (double)p->batch.micro_rows * (double)p->config->data.seq_len *
-                   train_parts_row_sequences(p);
-    int rc = is_json(file) ? fsdp_schedule_trace(p->fsdp, &cost, to, err)
-                           : fsdp_schedule_print(p->fsdp, &cost, to, err);
+    int rc = stock_device(&clock.device, DUMPED_GPU, err);
+    if (rc == FSDP_OK)
+        rc = stock_network(&clock.net, DUMPED_GPU, "", nranks_of_node, err);
+    if (rc == FSDP_OK)
+        rc = is_json(file) ? fsdp_schedule_trace(p->fsdp, &clock, to, err)
+                           : fsdp_schedule_print(p->fsdp, &clock, to, err);
     if (!is_json(file)) {
         print_memory(p->fsdp, to);
         print_padding(&p->batch, to);
@@ -116,7 +123,7 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
     if (rc == FSDP_OK)
         rc = refuse_input(&parts, file, config, &err);
     if (rc == FSDP_OK)
-        rc = write_schedule(&parts, file, &err);
+        rc = write_schedule(&parts, file, nranks / nnodes, &err);
     if (rc != FSDP_OK) {
         fprintf(stderr, "fsdp-launch: %s\n", err.text);
         code = LAUNCH_USAGE;

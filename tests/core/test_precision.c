@@ -14,6 +14,7 @@
 #include "fsdp/fsdp.h"
 #include "ranks.h"
 #include "tap.h"
+#include "toy_clock.h"
 
 enum { NBLOCKS = 3, STEPS = 3, MAX_PARAMS = 12, MAX_NELEM = 512 };
 
@@ -627,7 +628,7 @@ static bool refused(struct net *n, struct fsdp_device *device, struct fsdp_unit_
 
 static void test_plan(void)
 {
-    const struct fsdp_schedule_cost cost = FSDP_SCHEDULE_COST_INIT;
+    const struct fsdp_clock clock = toy_clock(1);
     struct fsdp_unit_override row = FSDP_UNIT_OVERRIDE_INIT;
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *device;
@@ -642,7 +643,7 @@ static void test_plan(void)
     row.param_dtype = FSDP_F32;
     ok(plan_with(&f, &n, device, &row, 1, &err) == FSDP_OK, "plan: %s", err.text);
     FILE *to = open_memstream(&text, &nbytes);
-    fsdp_schedule_print(f, &cost, to, &err);
+    fsdp_schedule_print(f, &clock, to, &err);
     fclose(to);
     ok(strstr(text, "gathered in BF16 and F32, reduced in F16\n") != NULL,
        "the schedule names the dtypes");
@@ -652,7 +653,7 @@ static void test_plan(void)
     row.gather_codec = 1; /* as opts says: none */
     ok(plan_with(&f, &n, device, &row, 1, &err) == FSDP_OK, "plan: %s", err.text);
     to = open_memstream(&text, &nbytes);
-    fsdp_schedule_print(f, &cost, to, &err);
+    fsdp_schedule_print(f, &clock, to, &err);
     fclose(to);
     ok(!strstr(text, "amax"), "nothing is encoded without a codec");
     free(text);

@@ -14,6 +14,7 @@
 #include "../../libfsdp/core/trace/trace.h"
 #include "ranks.h"
 #include "tap.h"
+#include "toy_clock.h"
 
 enum { NBLOCKS = 2, STEPS = 3 };
 
@@ -181,13 +182,13 @@ static const char expected[] =
     "forward, 4 backward, at 100 TFLOP/s; collectives 10 us + bytes at 25 GB/s; optimizer memory "
     "at 1000 GB/s.\n";
 
-static char *print(struct fsdp *f, bool json, struct fsdp_schedule_cost *cost)
+static char *print(struct fsdp *f, bool json, const struct fsdp_clock *clock)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     char *text = NULL;
     size_t nbytes = 0;
     FILE *to = open_memstream(&text, &nbytes);
-    int rc = json ? fsdp_schedule_trace(f, cost, to, &err) : fsdp_schedule_print(f, cost, to, &err);
+    int rc = json ? fsdp_schedule_trace(f, clock, to, &err) : fsdp_schedule_print(f, clock, to, &err);
 
     fclose(to);
     ok(rc == FSDP_OK, "the schedule as %s %s", json ? "trace" : "text", err.text);
@@ -210,24 +211,23 @@ static void show_difference(const char *got, const char *want)
 
 static void test_print(struct fsdp_device *device)
 {
-    struct fsdp_schedule_cost cost = FSDP_SCHEDULE_COST_INIT;
+    struct fsdp_clock clock = toy_clock(1e6);
     struct fsdp_err err = FSDP_ERR_INIT;
     struct toy toy;
     struct fsdp *f = toy_plan(&toy, device, 1, 2);
 
     if (!ok(f != NULL, "planned without ranks"))
         return;
-    cost.ntokens = 1e6;
-    char *text = print(f, false, &cost);
+    char *text = print(f, false, &clock);
     bool same = !strcmp(text, expected);
     ok(same, "the text is what is expected");
     if (!same)
         show_difference(text, expected);
     free(text);
-    cost.flops_per_s = 0;
-    ok(fsdp_schedule_print(f, &cost, stderr, &err) == FSDP_EINVAL, "a rate of 0: %s", err.text);
-    cost.version = 9;
-    ok(fsdp_schedule_trace(f, &cost, stderr, &err) == FSDP_EINVAL, "another version: %s", err.text);
+    clock.net.node_nbytes_per_s = 0;
+    ok(fsdp_schedule_print(f, &clock, stderr, &err) == FSDP_EINVAL, "a rate of 0: %s", err.text);
+    ok(fsdp_schedule_trace(f, &clock, stderr, &err) == FSDP_EINVAL, "the same as a trace: %s",
+       err.text);
     fsdp_destroy(f);
     struct fsdp_opts opts = toy_opts(1);
     struct fsdp_mesh_shape none = {.shard_size = 0, .replicate_size = 1};
@@ -385,13 +385,12 @@ static json_t *check_trace(json_t *trace, int npids, const char *what)
 
 static void test_schedule_trace(struct fsdp_device *device)
 {
-    struct fsdp_schedule_cost cost = FSDP_SCHEDULE_COST_INIT;
+    struct fsdp_clock clock = toy_clock(1e6);
     struct toy toy;
     struct fsdp *f = toy_plan(&toy, device, 2, 2);
     json_error_t why;
 
-    cost.ntokens = 1e6;
-    char *text = print(f, true, &cost);
+    char *text = print(f, true, &clock);
     json_t *trace = json_loads(text, 0, &why);
     ok(trace != NULL, "planned trace is JSON %s", trace ? "" : why.text);
     json_t *events = check_trace(trace, 2, "planned trace");

@@ -197,13 +197,7 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
     return l.naccesses;
 }
 
-/* ---- bytes that each rank receives, with ring algorithms ------------------------------------- */
-
-/* Of nbytes that nranks ranks share, all but its own part reaches each. */
-static uint64_t others_part(uint64_t nbytes, int nranks)
-{
-    return nbytes - nbytes / (uint64_t)nranks;
-}
+/* ---- communication ---------------------------------------------------------------------------- */
 
 /* All of the shard group, or on two levels the ranks of a node. */
 static int inner_nranks(const struct sched_sizes *s)
@@ -211,55 +205,70 @@ static int inner_nranks(const struct sched_sizes *s)
     return s->inner_nranks ? s->inner_nranks : s->shard_nranks;
 }
 
+static struct sched_collective outer_gather(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_GATHER, s->outer_nranks, s->inner_nranks,
+                                     s->sent_nbytes / (uint64_t)s->inner_nranks};
+}
+
+static struct sched_collective gather(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_GATHER, inner_nranks(s), 1, s->sent_nbytes};
+}
+
+static struct sched_collective regather(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_GATHER, s->regather_nranks, 1, s->param_nbytes};
+}
+
+static struct sched_collective reduce(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_REDUCE_SCATTER, inner_nranks(s), 1, s->grad_nbytes};
+}
+
+static struct sched_collective outer_reduce(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_REDUCE_SCATTER, s->outer_nranks, s->inner_nranks,
+                                     s->grad_nbytes / (uint64_t)s->inner_nranks};
+}
+
+static struct sched_collective all_reduce(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_REDUCE, s->replicate_nranks, s->shard_nranks,
+                                     s->grad_nbytes / (uint64_t)s->shard_nranks};
+}
+
+static struct sched_collective norm_sum(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_REDUCE, s->world_nranks, 1, s->norm_nbytes};
+}
+
+static struct sched_collective amax(const struct sched_sizes *s)
+{
+    return (struct sched_collective){FSDP_ALL_REDUCE, s->world_nranks, 1, s->amax_nbytes};
+}
+
 static uint64_t load_nbytes(const struct sched_sizes *s)
 {
     return s->sent_nbytes / (uint64_t)s->shard_nranks;
 }
 
-static uint64_t outer_gather_nbytes(const struct sched_sizes *s)
-{
-    return others_part(s->sent_nbytes / (uint64_t)s->inner_nranks, s->outer_nranks);
-}
-
-static uint64_t gather_nbytes(const struct sched_sizes *s)
-{
-    return others_part(s->sent_nbytes, inner_nranks(s));
-}
-
-static uint64_t regather_nbytes(const struct sched_sizes *s)
-{
-    return others_part(s->param_nbytes, s->regather_nranks);
-}
-
-static uint64_t reduce_nbytes(const struct sched_sizes *s)
-{
-    return others_part(s->grad_nbytes, inner_nranks(s));
-}
-
-static uint64_t outer_reduce_nbytes(const struct sched_sizes *s)
-{
-    return others_part(s->grad_nbytes / (uint64_t)s->inner_nranks, s->outer_nranks);
-}
-
-/* All-reductions scatter, then gather. */
-static uint64_t all_reduce_nbytes(const struct sched_sizes *s)
-{
-    return 2 * others_part(s->grad_nbytes / (uint64_t)s->shard_nranks, s->replicate_nranks);
-}
-
-static uint64_t norm_sum_nbytes(const struct sched_sizes *s)
-{
-    return 2 * others_part(s->norm_nbytes, s->world_nranks);
-}
-
-static uint64_t amax_nbytes(const struct sched_sizes *s)
-{
-    return 2 * others_part(s->amax_nbytes, s->world_nranks);
-}
-
 static uint64_t state_nbytes(const struct sched_sizes *s)
 {
     return s->state_nbytes;
+}
+
+/* Of what the group shares, all but its own part reaches each rank; all-reductions scatter, then
+ * gather. */
+uint64_t sched_received(const struct sched_op_info *info, const struct sched_sizes *sizes)
+{
+    if (info->copied)
+        return info->copied(sizes);
+    if (!info->collective)
+        return 0;
+    const struct sched_collective c = info->collective(sizes);
+    const uint64_t others = c.nbytes - c.nbytes / (uint64_t)c.nranks;
+    return c.kind == FSDP_ALL_REDUCE ? 2 * others : others;
 }
 
 /* ---- bytes of the device's memory that are read and written ---------------------------------- */
@@ -307,17 +316,17 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
     [SCHED_LOAD] = {.name = "load",
                     .lane = SCHED_UPLOADS,
                     .accesses = load_accesses,
-                    .nbytes = load_nbytes},
+                    .copied = load_nbytes},
     [SCHED_OUTER_GATHER] = {.name = "outer_gather",
                             .lane = SCHED_OUTER_GATHERS,
                             .comm = true,
                             .accesses = outer_gather_accesses,
-                            .nbytes = outer_gather_nbytes},
+                            .collective = outer_gather},
     [SCHED_GATHER] = {.name = "gather",
                       .lane = SCHED_GATHERS,
                       .comm = true,
                       .accesses = gather_accesses,
-                      .nbytes = gather_nbytes},
+                      .collective = gather},
     [SCHED_UNPACK] = {.name = "unpack",
                       .lane = SCHED_GATHERS,
                       .accesses = unpack_accesses,
@@ -330,7 +339,7 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                         .lane = SCHED_GATHERS,
                         .comm = true,
                         .accesses = regather_accesses,
-                        .nbytes = regather_nbytes},
+                        .collective = regather},
     [SCHED_FREE] = {.name = "free", .lane = SCHED_GATHERS},
     [SCHED_PACK] = {.name = "pack",
                     .lane = SCHED_REDUCES,
@@ -340,17 +349,17 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                       .lane = SCHED_REDUCES,
                       .comm = true,
                       .accesses = reduce_accesses,
-                      .nbytes = reduce_nbytes},
+                      .collective = reduce},
     [SCHED_OUTER_REDUCE] = {.name = "outer_reduce",
                             .lane = SCHED_OUTER_REDUCES,
                             .comm = true,
                             .accesses = outer_reduce_accesses,
-                            .nbytes = outer_reduce_nbytes},
+                            .collective = outer_reduce},
     [SCHED_ALL_REDUCE] = {.name = "all_reduce",
                           .lane = SCHED_REPLICATES,
                           .comm = true,
                           .accesses = all_reduce_accesses,
-                          .nbytes = all_reduce_nbytes},
+                          .collective = all_reduce},
     [SCHED_NORM] = {.name = "norm",
                     .lane = SCHED_COMPUTE,
                     .accesses = norm_accesses,
@@ -359,11 +368,11 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                         .lane = SCHED_COMPUTE,
                         .comm = true,
                         .accesses = scalars_accesses,
-                        .nbytes = norm_sum_nbytes},
+                        .collective = norm_sum},
     [SCHED_FETCH] = {.name = "fetch",
                      .lane = SCHED_UPLOADS,
                      .accesses = fetch_accesses,
-                     .nbytes = state_nbytes},
+                     .copied = state_nbytes},
     [SCHED_UPDATE] = {.name = "update",
                       .lane = SCHED_COMPUTE,
                       .accesses = update_accesses,
@@ -371,12 +380,12 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
     [SCHED_STORE] = {.name = "store",
                      .lane = SCHED_DOWNLOADS,
                      .accesses = store_accesses,
-                     .nbytes = state_nbytes},
+                     .copied = state_nbytes},
     [SCHED_AMAX] = {.name = "amax",
                     .lane = SCHED_COMPUTE,
                     .comm = true,
                     .accesses = scalars_accesses,
-                    .nbytes = amax_nbytes},
+                    .collective = amax},
     [SCHED_ENCODE] = {.name = "encode", .lane = SCHED_COMPUTE, .accesses = encode_accesses},
 };
 

@@ -191,6 +191,14 @@ struct sched_sizes {
 
 struct sched_access_list;
 
+/* A collective of groups whose ranks are `stride` apart. nbytes: what a rank has after a gather, or
+ * before a reduction. */
+struct sched_collective {
+    enum fsdp_collective kind;
+    int nranks, stride;
+    uint64_t nbytes;
+};
+
 struct sched_op_info {
     const char *name;
     enum sched_lane lane;
@@ -199,13 +207,18 @@ struct sched_op_info {
     bool comm;   /* communication, wherever it runs */
     /* (optional) Adds its accesses. NULL: nothing runs on its lane, and nothing waits for it. */
     void (*accesses)(struct sched_access_list *out, const struct sched_op *op);
-    /* (optional) Bytes that each rank receives, of other ranks or of the host. NULL: 0. */
-    uint64_t (*nbytes)(const struct sched_sizes *sizes);
+    /* (optional) Which collective it is. NULL: none. */
+    struct sched_collective (*collective)(const struct sched_sizes *sizes);
+    /* (optional) Bytes that it copies between the host and the device. NULL: 0. */
+    uint64_t (*copied)(const struct sched_sizes *sizes);
     /* (optional) Bytes of the device's memory that it reads and writes, for the cost model. NULL:
      * not worth modelling. */
     double (*touched_nbytes)(const struct sched_sizes *sizes);
 };
 extern const struct sched_op_info sched_infos[SCHED_NKINDS];
+
+/* Bytes that each rank receives, of other ranks (with ring algorithms) or of the host. */
+uint64_t sched_received(const struct sched_op_info *info, const struct sched_sizes *sizes);
 
 static inline bool sched_is_driven(enum sched_kind kind)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operation moves, and how long a simple model says that it takes. */
-#include <math.h>
+/* What an operation moves, and what it takes under a clock. */
 #include <string.h>
 
 #include "core/state/gather.h"
@@ -67,9 +66,8 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
 
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
 {
-    const struct sched_op_info *info = &sched_infos[op->kind];
     const struct sched_sizes sizes = sizes_of(f, op);
-    return info->nbytes ? info->nbytes(&sizes) : 0;
+    return sched_received(&sched_infos[op->kind], &sizes);
 }
 
 /* Its own parameters, and those of others that it uses under another name. */
@@ -85,84 +83,87 @@ static double module_nelem(const struct fsdp_module_tree *tree, int module)
     return nelem;
 }
 
-static double seconds_of(const struct fsdp *f, const struct sched_op *op,
-                         const struct fsdp_schedule_cost *cost)
+/* A model that does not describe its work: one product for all parameters of a module, and two in
+ * backward. */
+static double guess_seconds(const struct fsdp *f, const struct sched_op *op,
+                            const struct fsdp_clock *clock, double work_s[FSDP_WORK_NKINDS])
+{
+    const double nelem = module_nelem(f->tree, op->module);
+    const struct fsdp_work product = {.kind = FSDP_WORK_PRODUCT,
+                                      .times = op->phase == FSDP_BACKWARD ? 2 : 1,
+                                      .m = clock->ntokens,
+                                      .n = nelem,
+                                      .k = 1,
+                                      .type = FSDP_BF16};
+    struct fsdp_device_clock device = clock->device;
+
+    device.product_half = 0; /* its shape means nothing */
+    const double flops = product.times * fsdp_work_flops(&product);
+    const double peak = device.flops_16 > 0 ? device.flops_16 : device.flops_32;
+    work_s[FSDP_WORK_PRODUCT] += flops / (peak * device.product_share);
+    return flops / (peak * device.product_share);
+}
+
+static bool is_done_in(const struct fsdp *f, const struct sched_op *op,
+                       const struct fsdp_work *work)
+{
+    switch (op->phase) {
+    case FSDP_FORWARD:
+        return work->phases & FSDP_WORK_FORWARD;
+    case FSDP_BACKWARD:
+        return work->phases & FSDP_WORK_BACKWARD;
+    default:
+        return f->plan.checkpointing[op->module] == FSDP_AC_SELECTIVE
+                   ? work->phases & FSDP_WORK_CHEAP
+                   : work->phases & FSDP_WORK_RECOMPUTE;
+    }
+}
+
+/* The device waits for the host where kernels are shorter than it takes to enqueue them. */
+double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
+                          const struct fsdp_clock *clock, double work_s[FSDP_WORK_NKINDS])
+{
+    const struct module *m = &f->tree->modules[op->module];
+    double seconds = 0, launches = 0;
+
+    if (!f->tree->has_work)
+        return guess_seconds(f, op, clock, work_s);
+    for (int i = 0; i < m->nwork; i++) {
+        if (!is_done_in(f, op, &m->work[i]))
+            continue;
+        const double each = fsdp_work_seconds(&clock->device, &m->work[i]);
+        work_s[m->work[i].kind] += each;
+        seconds += each;
+        launches += m->work[i].times;
+    }
+    const double host = launches * clock->device.launch_s;
+    return seconds > host ? seconds : host;
+}
+
+struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
+                                const struct fsdp_clock *clock)
 {
     const struct sched_op_info *info = &sched_infos[op->kind];
     const struct sched_sizes sizes = sizes_of(f, op);
+    struct trace_cost cost = {.comm = info->comm};
+    double work_s[FSDP_WORK_NKINDS] = {0};
 
-    if (op->kind == SCHED_ENTER) { /* all of the module's own work; what is below it has its own */
-        double flop = (op->phase == FSDP_BACKWARD ? 4 : 2) * module_nelem(f->tree, op->module);
-        return flop * cost->ntokens / cost->flops_per_s;
+    if (op->kind == SCHED_ENTER) { /* all of the module's own work */
+        cost.seconds = trace_work_seconds(f, op, clock, work_s);
+    } else if (info->touched_nbytes) {
+        cost.seconds = fsdp_touch_seconds(&clock->device, info->touched_nbytes(&sizes));
+    } else if (info->copied) {
+        cost.transfer = fsdp_host_transfer(
+            &clock->net, op->lane == SCHED_DOWNLOADS ? FSDP_LINK_DOWN : FSDP_LINK_UP,
+            (double)info->copied(&sizes));
+        cost.transfers = true;
+    } else if (info->collective) {
+        const struct sched_collective c = info->collective(&sizes);
+        if (c.nranks < 2)
+            return cost;
+        cost.transfer = fsdp_collective_transfer(
+            &clock->net, c.kind, fsdp_group_of(&clock->net, c.nranks, c.stride), (double)c.nbytes);
+        cost.transfers = true;
     }
-    if (info->touched_nbytes)
-        return info->touched_nbytes(&sizes) / cost->memory_nbytes_per_s;
-    if (!info->nbytes || (info->comm && f->mesh->size == 1))
-        return 0;
-    return (info->comm ? cost->latency_s : 0) +
-           (double)info->nbytes(&sizes) / cost->link_nbytes_per_s;
-}
-
-struct model {
-    const struct sched *sched;
-    double free_at[SCHED_NLANES];
-    struct trace_time *pass[2];
-};
-
-static double ready_at(const struct model *m, int pass, int i)
-{
-    const struct sched_op *op = &m->sched->ops[i];
-    double ready = m->free_at[op->lane];
-
-    for (int k = 0; k < op->nwaits; k++) {
-        int target = m->sched->waits[op->waits + k];
-        if (target >= i && pass == 0)
-            continue; /* of a step that never was */
-        const struct trace_time *t = &m->pass[target >= i ? 0 : pass][target];
-        ready = t->end > ready ? t->end : ready;
-    }
-    return ready;
-}
-
-static void run_pass(struct model *m, int pass, const struct fsdp *f,
-                     const struct fsdp_schedule_cost *cost)
-{
-    struct trace_time *times = m->pass[pass], *driven = NULL;
-
-    for (int i = 0; i < m->sched->nops; i++) {
-        const struct sched_op *op = &m->sched->ops[i];
-        double *free_at = &m->free_at[op->lane];
-        if (op->kind == SCHED_FREE)
-            continue;
-        double ready = ready_at(m, pass, i), seconds = seconds_of(f, op, cost);
-        if (sched_is_driven(op->kind)) {
-            driven = &times[i];
-            *driven = (struct trace_time){*free_at, ready};
-        } else {
-            times[i] = (struct trace_time){ready, ready + seconds};
-            if (op->lane == SCHED_COMPUTE && driven)
-                driven->end = times[i].end; /* the model continues after it */
-        }
-        *free_at = ready + seconds;
-    }
-}
-
-void trace_model(struct trace_time *times, const struct fsdp *f, enum fsdp_program program,
-                 const struct fsdp_schedule_cost *cost, struct trace_time *scratch)
-{
-    const struct sched *s = &f->plan.programs[program].sched;
-    struct model m = {.sched = s, .pass = {scratch, times}};
-    double first = INFINITY;
-
-    memset(times, 0, (size_t)s->nops * sizeof *times);
-    memset(scratch, 0, (size_t)s->nops * sizeof *scratch);
-    run_pass(&m, 0, f, cost);
-    run_pass(&m, 1, f, cost);
-    for (int i = 0; i < s->nops; i++)
-        if (s->ops[i].kind != SCHED_FREE && times[i].begin < first)
-            first = times[i].begin;
-    for (int i = 0; i < s->nops; i++) {
-        times[i].begin -= first;
-        times[i].end -= first;
-    }
+    return cost;
 }

@@ -7,42 +7,17 @@
 
 static const char *const program_names[] = {"training step", "evaluation pass"};
 
-static int check_cost(const struct fsdp_schedule_cost *cost, struct fsdp_err *err)
-{
-    if (cost->version != FSDP_SCHEDULE_COST_VERSION)
-        return fsdp_err_set(err, FSDP_EINVAL, "fsdp_schedule_cost version %u, this library has %d",
-                            cost->version, FSDP_SCHEDULE_COST_VERSION);
-    if (!(cost->flops_per_s > 0 && cost->link_nbytes_per_s > 0 && cost->memory_nbytes_per_s > 0 &&
-          cost->latency_s >= 0 && cost->ntokens >= 0))
-        return fsdp_err_set(err, FSDP_EINVAL, "a cost model needs rates above 0");
-    return FSDP_OK;
-}
-
-/* Modelled times of a program, and their sums. */
+/* Times of a program under a clock, and their sums. */
 struct modelled {
-    struct trace_time *times, *scratch;
+    struct trace_time *times;
     struct fsdp_trace_share share;
+    struct fsdp_schedule_times sums;
 };
 
 static int modelled_make(struct modelled *m, const struct fsdp *f, enum fsdp_program program,
-                         const struct fsdp_schedule_cost *cost, struct fsdp_err *err)
+                         const struct fsdp_clock *clock, struct fsdp_err *err)
 {
-    const struct sched *s = &f->plan.programs[program].sched;
-    size_t nops = (size_t)s->nops;
-
-    m->times = fsdp_alloc(nops, sizeof *m->times, "modelled times", err);
-    m->scratch = fsdp_alloc(2 * nops, sizeof *m->scratch, "modelled times", err);
-    if (!m->times || !m->scratch)
-        return FSDP_ENOMEM;
-    trace_model(m->times, f, program, cost, m->scratch);
-    trace_share(&m->share, s, m->times, 1, m->scratch);
-    return FSDP_OK;
-}
-
-static void modelled_free(struct modelled *m)
-{
-    fsdp_free(m->times);
-    fsdp_free(m->scratch);
+    return trace_times(&m->times, &m->share, &m->sums, f, program, clock, err);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -135,42 +110,46 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-static void print_share(const struct fsdp_trace_share *share, FILE *to)
+static void print_share(const struct modelled *m, FILE *to)
 {
     fprintf(
         to,
         "modelled: %.3f ms; computes %.3f ms, communicates %.3f ms, of which %.0f%% exposed\n\n",
-        share->wall_s * 1e3, share->compute_s * 1e3, share->comm_s * 1e3,
-        percent(share->exposed_s, share->comm_s));
+        m->sums.list_s * 1e3, m->share.compute_s * 1e3, m->share.comm_s * 1e3,
+        percent(m->share.exposed_s, m->share.comm_s));
 }
 
-static void cost_text(char *out, size_t out_nbytes, const struct fsdp_schedule_cost *cost)
+static void clock_text(char *out, size_t out_nbytes, const struct fsdp_clock *clock)
 {
+    const struct fsdp_device_clock *d = &clock->device;
+    const struct fsdp_net_clock *n = &clock->net;
+
     snprintf(out, out_nbytes,
-             "%g tokens a micro-step; 2 FLOP per parameter and token forward, 4 backward, at %g "
-             "TFLOP/s; "
-             "collectives %g us + bytes at %g GB/s; optimizer memory at %g GB/s",
-             cost->ntokens, cost->flops_per_s * 1e-12, cost->latency_s * 1e6,
-             cost->link_nbytes_per_s * 1e-9, cost->memory_nbytes_per_s * 1e-9);
+             "%s; products at %.0f%% of %g TFLOP/s, memory at %g GB/s; nodes of %d, %g GB/s inside "
+             "a node, %g GB/s a network card",
+             *d->name ? d->name : "a device", d->product_share * 100,
+             (d->flops_16 > 0 ? d->flops_16 : d->flops_32) * 1e-12,
+             d->memory_nbytes_per_s * d->memory_share * 1e-9, n->node_nranks,
+             n->node_nbytes_per_s * 1e-9, n->nic_nbytes_per_s * 1e-9);
 }
 
-int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_clock *clock, FILE *to,
                         struct fsdp_err *err)
 {
     char text[400];
 
-    FSDP_TRY(check_cost(cost, err));
+    FSDP_TRY(fsdp_clock_check(clock, err));
     for (int p = 0; p < 2; p++) {
         struct modelled m = {0};
-        int rc = modelled_make(&m, f, (enum fsdp_program)p, cost, err);
+        int rc = modelled_make(&m, f, (enum fsdp_program)p, clock, err);
         if (rc == FSDP_OK) {
             print_program(f, (enum fsdp_program)p, to);
-            print_share(&m.share, to);
+            print_share(&m, to);
         }
-        modelled_free(&m);
+        fsdp_free(m.times);
         FSDP_TRY(rc);
     }
-    cost_text(text, sizeof text, cost);
+    clock_text(text, sizeof text, clock);
     fprintf(
         to,
         "operations of one lane run in this order; lanes wait for each other only where it is "
@@ -182,20 +161,20 @@ int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *c
 
 /* ---- the trace ------------------------------------------------------------------------------- */
 
-int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_clock *clock, FILE *to,
                         struct fsdp_err *err)
 {
     struct modelled m[2] = {{0}, {0}};
     struct fsdp_trace_share shares[2];
     struct trace_json json;
     char text[400];
-    int rc = check_cost(cost, err);
+    int rc = fsdp_clock_check(clock, err);
 
     for (int p = 0; p < 2 && rc == FSDP_OK; p++)
-        rc = modelled_make(&m[p], f, (enum fsdp_program)p, cost, err);
+        rc = modelled_make(&m[p], f, (enum fsdp_program)p, clock, err);
     if (rc)
         goto out;
-    cost_text(text, sizeof text, cost);
+    clock_text(text, sizeof text, clock);
     trace_json_begin(&json, to, 0);
     for (int p = 0; p < 2; p++) {
         trace_json_process(&json, p, program_names[p]);
@@ -204,7 +183,7 @@ int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *c
     }
     trace_json_end(&json, shares, 2, text);
 out:
-    modelled_free(&m[0]);
-    modelled_free(&m[1]);
+    fsdp_free(m[0].times);
+    fsdp_free(m[1].times);
     return rc;
 }

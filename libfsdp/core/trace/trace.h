@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.h: when the operations of a list ran, or would run. trace.c records them on the lanes,
- * cost.c models them, trace_share.c adds them up, trace_json.c writes them.
+ * cost.c prices them, timeline.c lets them run, trace_share.c and times.c add them up,
+ * trace_json.c writes them.
  */
 #ifndef CORE_TRACE_H
 #define CORE_TRACE_H
@@ -62,9 +63,31 @@ const char *trace_op_label(char *out, size_t out_nbytes, const struct fsdp *f,
                            const struct sched_op *op);
 /* Bytes that each rank receives, with ring algorithms. */
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op);
-/* Steady state: times of one pass that follows another, from 0. scratch: [nops]. */
-void trace_model(struct trace_time *times, const struct fsdp *f, enum fsdp_program program,
-                 const struct fsdp_schedule_cost *cost, struct trace_time *scratch);
+/* What it takes under a clock: on a lane so many seconds, or a transfer. */
+struct trace_cost {
+    double seconds;
+    bool transfers, comm;
+    struct fsdp_transfer transfer;
+};
+struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
+                                const struct fsdp_clock *clock);
+/* Seconds of a module's work in one phase, added by kind. */
+double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
+                          const struct fsdp_clock *clock, double work_s[FSDP_WORK_NKINDS]);
+
+/* ---- the list under a clock: timeline.c, pure ------------------------------------------------ */
+
+struct trace_totals {
+    double list_s;   /* from the end of one pass to that of the next */
+    double slowed_s; /* how long communication held up what computes */
+};
+/* Steady state: times[nops] of one pass that follows another, from 0. */
+int trace_timeline(struct trace_time *times, struct trace_totals *totals, const struct fsdp *f,
+                   enum fsdp_program program, const struct fsdp_clock *clock, struct fsdp_err *err);
+/* The same with its sums. *times is the caller's, of fsdp_alloc, NULL after an error. */
+int trace_times(struct trace_time **times, struct fsdp_trace_share *share,
+                struct fsdp_schedule_times *sums, const struct fsdp *f, enum fsdp_program program,
+                const struct fsdp_clock *clock, struct fsdp_err *err);
 
 /* ---- Chrome trace events: trace_json.c ------------------------------------------------------- */
 

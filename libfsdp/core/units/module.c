@@ -19,6 +19,7 @@ void fsdp_module_tree_destroy(struct fsdp_module_tree *tree)
     for (int i = 0; i < tree->nmodules; i++) {
         fsdp_free(tree->modules[i].name);
         fsdp_free(tree->modules[i].class_name);
+        fsdp_free(tree->modules[i].work);
     }
     for (int i = 0; i < tree->nparams; i++)
         fsdp_free((char *)(uintptr_t)tree->params[i].tensor.name);
@@ -138,6 +139,21 @@ int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_a
 {
     FSDP_TRY(check_module(tree, module, "activation bytes", err));
     tree->modules[module].act = bytes;
+    return FSDP_OK;
+}
+
+int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct fsdp_work *work,
+                         struct fsdp_err *err)
+{
+    FSDP_TRY(check_module(tree, module, "work", err));
+    struct module *m = &tree->modules[module];
+    struct fsdp_work *all = fsdp_alloc_grow(m->work, (size_t)m->nwork, &m->max_work, sizeof *all,
+                                            "module tree", err);
+    if (!all)
+        return FSDP_ENOMEM;
+    m->work = all;
+    m->work[m->nwork++] = *work;
+    tree->has_work = true;
     return FSDP_OK;
 }
 

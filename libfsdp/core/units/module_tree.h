@@ -9,6 +9,9 @@ struct module {
     char *name, *class_name;
     int parent;
     struct fsdp_act_bytes act;
+    struct fsdp_work *work; /* [nwork] */
+    int nwork;
+    size_t max_work;
 };
 
 struct param {
@@ -25,6 +28,7 @@ struct alias {
 
 struct fsdp_module_tree {
     int nmodules, nparams, naliases;
+    bool has_work; /* some module has */
     size_t max_modules, max_params, max_aliases;
     struct module *modules; /* pre-order */
     struct param *params;

@@ -502,32 +502,37 @@ uint64_t fsdp_plan_hash(const struct fsdp *f);
 int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
               struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err);
 
-/* What modelled durations are made of: 2 FLOP per parameter of a module and token forward, 4
- * backward; latency and received bytes (ring algorithms) of a collective; memory traffic of the
- * optimizer. */
-struct fsdp_schedule_cost {
-    uint32_t version;
-    double ntokens; /* a rank's, in a micro-step */
-    double flops_per_s, link_nbytes_per_s, memory_nbytes_per_s;
-    double latency_s; /* of a collective */
-};
-#define FSDP_SCHEDULE_COST_VERSION 1
-#define FSDP_SCHEDULE_COST_INIT                                                                    \
-    {                                                                                              \
-        .version = FSDP_SCHEDULE_COST_VERSION, .ntokens = 1, .flops_per_s = 1e14,                  \
-        .link_nbytes_per_s = 25e9, .memory_nbytes_per_s = 1e12, .latency_s = 1e-5                  \
-    }
-
-/* The lists of both programs as text tables, each with its modelled times. Local, blocks; whether
- * writing failed, ferror(to) says. */
-int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+/* The lists of both programs as text tables, each with its times under the clock. Local, blocks;
+ * whether writing failed, ferror(to) says. FSDP_EINVAL names a number of the clock that makes no
+ * sense. */
+int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_clock *clock, FILE *to,
                         struct fsdp_err *err);
 /* What a Chrome trace written here has in its first bytes, and other programs' have not. */
 #define FSDP_TRACE_MARK "\"generator\": \"libfsdp\""
 /* The same as a Chrome trace (JSON, for ui.perfetto.dev): a process per program, a track per lane,
- * modelled times. */
-int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_schedule_cost *cost, FILE *to,
+ * times under the clock. */
+int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_clock *clock, FILE *to,
                         struct fsdp_err *err);
+
+/* A pass that follows another one, in seconds. */
+struct fsdp_schedule_times {
+    int nops;
+    double step_s;    /* the list, what the clock adds for a step, and waiting for slower ranks */
+    double list_s;    /* of it the list */
+    double compute_s; /* as in fsdp_trace_share, with what communication slows it */
+    double comm_s, exposed_s;
+    double slowed_s;                  /* of compute_s: because communication was under way */
+    double work_s[FSDP_WORK_NKINDS];  /* of the modules, by kind, where nothing slows it */
+    double again_s;                   /* of it what activation checkpointing repeats */
+    double memory_s;                  /* the engine's own passes: update, norm, unpacking */
+    double link_s[FSDP_NLINKS];       /* a link would take for its bytes at its full rate */
+    double link_nbytes[FSDP_NLINKS];  /* that a link carries: of a rank, or a node's cards */
+    double ncollectives;
+};
+/* Times of a planned list, of fsdp_plan's engines too. Local. */
+int fsdp_schedule_time(const struct fsdp *f, enum fsdp_program program,
+                       const struct fsdp_clock *clock, struct fsdp_schedule_times *out,
+                       struct fsdp_err *err);
 
 /* ---- times of a real run --------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #define FSDP_MODULE_H
 
 #include "fsdp/base.h"
+#include "fsdp/clock.h"
 #include "fsdp/device.h"
 
 #ifdef __cplusplus
@@ -63,6 +64,12 @@ struct fsdp_act_bytes {
 /* Local. */
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
+
+/* Adds a piece of what a module itself computes for one micro-batch, for the clock; what the modules
+ * inside it compute is theirs. A tree in which no module has any is taken to compute 2 FLOP for each
+ * parameter and token forward, and 4 backward. *work is copied. Local. */
+int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct fsdp_work *work,
+                         struct fsdp_err *err);
 
 /* Number of parameters of the tree. An alias does not count. */
 int fsdp_param_count(const struct fsdp_module_tree *tree);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rates.h: rates between the sizes at which they were measured. */
+#ifndef PLAN_RATES_H
+#define PLAN_RATES_H
+
+#include "fsdp/clock.h"
+
+/* The rate at a size, from the rates of the same type that were measured near it: their logarithms
+ * are weighed by the inverse square of the distance in the logarithms of m, n and k. 0: none of
+ * that type. */
+double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k);
+/* Seconds of a collective of the same kind and group, likewise by its bytes: between two sizes a
+ * straight line, beyond them at the rate of the nearest two. Negative: not measured. */
+double rates_collective(const struct fsdp_net_clock *net, enum fsdp_collective kind,
+                        struct fsdp_group group, double nbytes);
+
+#endif

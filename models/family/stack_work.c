@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the decoder's modules compute, for the clock. */
+#include "stack.h"
+#include "plan/flops.h"
+#include "plan/work.h"
+
+static int add_all(struct fsdp_module_tree *tree, int module, const struct work_list *list,
+                   struct fsdp_err *err)
+{
+    for (int i = 0; i < list->nitems; i++)
+        FSDP_TRY(fsdp_module_add_work(tree, module, &list->item[i], err));
+    return FSDP_OK;
+}
+
+/* The products with a part's matrices, adapters among them. */
+static int add_products(const struct model *m, struct fsdp_module_tree *tree, int module,
+                        enum stack_part part, double rows, struct fsdp_err *err)
+{
+    for (int w = 0; w < m->nweights; w++) {
+        const struct stack_weight *x = &m->weight[w];
+        const double used =
+            x->by_expert ? (double)m->traits.experts_per_token / m->traits.experts : 1;
+        struct work_list list = {.nitems = 0};
+        if (x->part != part || x->cols < 1)
+            continue;
+        work_add_linear(&list,
+                        &(struct work_linear){.rows = rows * used,
+                                              .nin = x->cols,
+                                              .nout = x->rows,
+                                              .type = m->dtypes.activation,
+                                              .trained =
+                                                  w >= m->nbase || stack_is_trained(m, x->name)},
+                        WORK_IN_LAYER);
+        FSDP_TRY(add_all(tree, module, &list, err));
+    }
+    return FSDP_OK;
+}
+
+static int add_attention(const struct model *m, struct fsdp_module_tree *tree, int module,
+                         int layer, double rows, int T, struct fsdp_err *err)
+{
+    const struct traits *t = &m->traits;
+    const enum fsdp_dtype type = m->dtypes.activation;
+    const int64_t window = t->layers[layer] & TRAITS_SLIDING ? t->window : 0;
+    const double width = (double)(t->nheads + t->nkv_heads) * t->head_dim;
+    const double elem = (double)fsdp_dtype_nbytes(type);
+    struct work_list list = {.nitems = 0};
+    double nbytes = work_branch_nbytes(rows, t->dim, type);
+
+    work_add_attention(&list, &(struct work_attention){.rows = rows,
+                                                       .keys = flops_keys(T, window, false),
+                                                       .heads = t->nheads,
+                                                       .head_dim = t->head_dim,
+                                                       .type = type});
+    if (t->qk_norm != TRAITS_QK_NONE)
+        nbytes += 2 * rows * width * elem;
+    if (t->post_norm)
+        nbytes += 2 * rows * t->dim * elem;
+    work_add_bytes(&list, nbytes, PLAN_BACKWARD_BYTES, false, WORK_IN_LAYER);
+    return add_all(tree, module, &list, err);
+}
+
+/* Rows of the experts' products are those of the tokens that chose them. */
+static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int module, double rows,
+                   struct fsdp_err *err)
+{
+    const struct traits *t = &m->traits;
+    const enum fsdp_dtype type = m->dtypes.activation;
+    const double elem = (double)fsdp_dtype_nbytes(type), chosen = rows * t->experts_per_token;
+    struct work_list list = {.nitems = 0};
+    double nbytes = work_branch_nbytes(rows, t->dim, type);
+
+    nbytes += work_activation_nbytes(rows, t->ffn, t->gated, type);
+    if (t->post_norm)
+        nbytes += 2 * rows * t->dim * elem;
+    if (t->experts) {
+        const bool trained = !m->lora.r;
+        const double own = chosen / t->experts; /* rows of one expert */
+        work_add_linear(&list,
+                        &(struct work_linear){.rows = own,
+                                              .nin = t->dim,
+                                              .nout = t->expert_ffn,
+                                              .type = type,
+                                              .trained = trained,
+                                              .times = (t->gated ? 2.0 : 1.0) * t->experts},
+                        WORK_IN_LAYER);
+        work_add_linear(&list,
+                        &(struct work_linear){.rows = own,
+                                              .nin = t->expert_ffn,
+                                              .nout = t->dim,
+                                              .type = type,
+                                              .trained = trained,
+                                              .times = t->experts},
+                        WORK_IN_LAYER);
+        /* Rows are copied to their experts and added from them; the router's own are small. */
+        nbytes += 4 * chosen * t->dim * elem +
+                  work_activation_nbytes(chosen, t->expert_ffn, t->gated, type);
+    }
+    work_add_bytes(&list, nbytes, PLAN_BACKWARD_BYTES, false, WORK_IN_LAYER);
+    return add_all(tree, module, &list, err);
+}
+
+int stack_layer_work(const struct model *m, struct fsdp_module_tree *tree, int layer, int B, int T,
+                     struct fsdp_err *err)
+{
+    const double rows = (double)B * T;
+    const int *module = m->part[layer];
+
+    for (int part = 0; part < STACK_NPARTS; part++)
+        FSDP_TRY(add_products(m, tree, module[part], (enum stack_part)part, rows, err));
+    FSDP_TRY(add_attention(m, tree, module[STACK_PART_ATTENTION], layer, rows, T, err));
+    return add_mlp(m, tree, module[STACK_PART_MLP], rows, err);
+}
+
+int stack_ends_work(const struct model *m, struct fsdp_module_tree *tree, int B, int T,
+                    struct fsdp_err *err)
+{
+    const struct traits *t = &m->traits;
+    const double rows = (double)B * T, elem = (double)fsdp_dtype_nbytes(m->dtypes.activation);
+    struct work_list embed = {.nitems = 0}, head = {.nitems = 0};
+    char name[STACK_NAME_NBYTES];
+
+    snprintf(name, sizeof name, "%s.weight", m->family->names->head);
+    work_add_bytes(&embed, 2 * rows * t->dim * elem, PLAN_BACKWARD_BYTES, false, WORK_IN_LAYER);
+    FSDP_TRY(add_all(tree, m->embed, &embed, err));
+    work_add_linear(&head,
+                    &(struct work_linear){.rows = rows,
+                                          .nin = t->dim,
+                                          .nout = t->vocab,
+                                          .type = m->dtypes.activation,
+                                          .trained = stack_is_trained(m, name)},
+                    WORK_IN_HEAD);
+    work_add_bytes(&head, work_loss_nbytes(rows, t->vocab, m->dtypes.output), 0, false,
+                   WORK_IN_HEAD);
+    return add_all(tree, m->head, &head, err);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "gpus.h"
+#include "stock.h"
+
+#define RUNS "fitted to published runs (docs/results/plan.md)"
+#define NCCL_TESTS "nccl-tests, published for H100 and A100 nodes of 8"
+
+/* What is not on a data sheet. Shares are of the peak of 16-bit products. */
+static const struct stock_gpu {
+    const char *word, *gpu; /* gpu: name in the table of peaks */
+    double product_share, product_share_8, attention_share;
+    double node_gbs, nvls_gbs; /* 1e9 bytes/s of a rank; in the switches */
+    double host_gbs, watts;
+    int nsms;
+    enum stock_origin origin; /* of the shares */
+    enum stock_origin node_origin;
+} gpus[] = {
+    /*                              products  fp8   attn  node nvls host  W    SMs */
+    {"a100", "A100", 0.824, 0, 0.50, 235, 0, 22, 400, 108, STOCK_FITTED, STOCK_MEASURED},
+    {"a100-40", "A100-SXM4-40GB", 0.824, 0, 0.50, 235, 0, 22, 400, 108, STOCK_FITTED,
+     STOCK_MEASURED},
+    {"h100", "H100", 0.692, 0.63, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"h100-500w", "H100", 0.576, 0.52, 0.54, 361, 480, 50, 500, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"h200", "H200", 0.692, 0.63, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"gh200", "GH200", 0.692, 0.63, 0.65, 361, 480, 360, 700, 132, STOCK_ASSUMED, STOCK_ASSUMED},
+    {"b200", "B200", 0.69, 0.63, 0.60, 720, 900, 50, 1000, 148, STOCK_ASSUMED, STOCK_ASSUMED},
+};
+enum { NGPUS = sizeof gpus / sizeof gpus[0] };
+
+/* The same for all. */
+static const struct {
+    double product_half, attention_gradient, memory_share, pointwise, step_s;
+    double flat_share, rail_share, start_s, node_hop_s, net_hop_s, pat_hop_s;
+    double node_half_nbytes, net_half_nbytes, contention, jitter, reserved_nbytes;
+} common = {
+    .product_half = 3.2,
+    .attention_gradient = 1.15,
+    .memory_share = 0.92,
+    .pointwise = 1,
+    .step_s = 0.002,
+    .flat_share = 0.53,
+    .rail_share = 0.85,
+    .start_s = 8.4e-6,
+    .node_hop_s = 3.4e-6,
+    .net_hop_s = 14e-6,
+    .pat_hop_s = 4e-6,
+    .node_half_nbytes = 0,
+    .net_half_nbytes = 0,
+    .contention = 0.41,
+    .jitter = 0.0025,
+    .reserved_nbytes = 2.5e9,
+};
+
+const char *stock_origin_name(enum stock_origin origin)
+{
+    static const char *const names[] = {"data sheet", "measured", "fitted", "assumed", "given"};
+    return names[origin];
+}
+
+const char *stock_device_word(int i)
+{
+    return i >= 0 && i < NGPUS ? gpus[i].word : NULL;
+}
+
+static const struct stock_gpu *find(const char *word)
+{
+    for (int i = 0; i < NGPUS; i++)
+        if (!strcasecmp(gpus[i].word, word))
+            return &gpus[i];
+    return NULL;
+}
+
+static int unknown(const char *word, struct fsdp_err *err)
+{
+    char known[200] = "";
+
+    for (int i = 0; i < NGPUS; i++) {
+        const size_t len = strlen(known);
+        snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", gpus[i].word);
+    }
+    return fsdp_err_set(err, FSDP_ENOTFOUND, "GPU '%s' is not known; known are %s", word, known);
+}
+
+int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_err *err)
+{
+    const struct stock_gpu *g = find(word);
+
+    if (!g)
+        return unknown(word, err);
+    const struct gpu_peak *peak = gpu_find(g->gpu);
+    *out = (struct fsdp_device_clock){
+        .flops_16 = peak->bf16 * 1e12,
+        .flops_8 = peak->f8 * 1e12,
+        .flops_32 = peak->tf32 * 1e12,
+        .product_share = g->product_share,
+        .product_share_8 = g->product_share_8,
+        .product_half = common.product_half,
+        .attention_share = g->attention_share,
+        .attention_gradient = common.attention_gradient,
+        .memory_nbytes_per_s = peak->bandwidth_gbs * 1e9,
+        .memory_share = common.memory_share,
+        .pointwise = common.pointwise,
+        .step_s = common.step_s,
+        .memory_nbytes = peak->memory_gb * 1e9,
+        .reserved_nbytes = common.reserved_nbytes,
+        .watts = g->watts,
+        .nsms = g->nsms,
+    };
+    snprintf(out->name, sizeof out->name, "%s", g->word);
+    return FSDP_OK;
+}
+
+/* "400Gbx8": bytes/s of each of so many cards. */
+static int parse_cards(double *card, int *ncards, const char *word, struct fsdp_err *err)
+{
+    char *end;
+    double gbits;
+    long n;
+
+    for (const char *const *kind = (const char *const[]){"ib", "roce", "efa", NULL}; *kind; kind++)
+        if (!strncasecmp(word, *kind, strlen(*kind))) {
+            word += strlen(*kind);
+            word += *word == ':' || *word == '-';
+            break;
+        }
+    gbits = strtod(word, &end);
+    if (end == word || !(gbits > 0) || gbits > 1e5 || strncasecmp(end, "Gb", 2) != 0)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "network '%s': write the cards of a node, such as 400Gbx8 (8 of 400 "
+                            "Gbit/s), or none",
+                            word);
+    end += 2;
+    end += !strncasecmp(end, "it", 2) ? 2 : 0;
+    n = 1;
+    if (*end == 'x' || *end == 'X') {
+        char *digits = end + 1;
+        n = strtol(digits, &end, 10);
+        if (end == digits)
+            n = 0;
+    }
+    if (*end || n < 1 || n > 64)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "network '%s': after Gb comes x and the number of cards of a node, 1 to "
+                            "64, such as 400Gbx8",
+                            word);
+    *card = gbits * 1e9 / 8;
+    *ncards = (int)n;
+    return FSDP_OK;
+}
+
+int stock_network(struct fsdp_net_clock *out, const char *device_word, const char *net_word,
+                  int node_nranks, struct fsdp_err *err)
+{
+    const struct stock_gpu *g = find(device_word);
+    double card = 50e9;
+    int ncards = node_nranks;
+
+    if (!g)
+        return unknown(device_word, err);
+    if (node_nranks < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "nodes of %d GPUs: at least 1", node_nranks);
+    if (net_word && *net_word && strcasecmp(net_word, "none") != 0)
+        FSDP_TRY(parse_cards(&card, &ncards, net_word, err));
+    *out = (struct fsdp_net_clock){
+        .node_nranks = node_nranks,
+        .node_nbytes_per_s = g->node_gbs * 1e9,
+        .nvls_nbytes_per_s = g->nvls_gbs * 1e9,
+        .nic_nbytes_per_s = card * ncards / node_nranks,
+        .flat_share = common.flat_share,
+        .rail_share = common.rail_share,
+        .start_s = common.start_s,
+        .node_hop_s = common.node_hop_s,
+        .net_hop_s = common.net_hop_s,
+        .pat_hop_s = common.pat_hop_s,
+        .node_half_nbytes = common.node_half_nbytes,
+        .net_half_nbytes = common.net_half_nbytes,
+        .host_nbytes_per_s = g->host_gbs * 1e9,
+        .contention = common.contention,
+        .jitter = common.jitter,
+    };
+    return FSDP_OK;
+}
+
+int stock_facts(struct stock_fact *out, int max, const char *word)
+{
+    const struct stock_gpu *g = find(word);
+    const struct gpu_peak *peak = g ? gpu_find(g->gpu) : NULL;
+    int n = 0;
+
+    if (!g)
+        return 0;
+    const struct stock_fact facts[] = {
+        {"peak of 16-bit products", peak->bf16, "TFLOP/s", peak->source, STOCK_SHEET},
+        {"memory bandwidth", peak->bandwidth_gbs, "GB/s", peak->source, STOCK_SHEET},
+        {"share of the peak that products reach", g->product_share, "", RUNS, g->origin},
+        {"the same of 8-bit products", g->product_share_8, "", RUNS, g->origin},
+        {"the same of attention", g->attention_share, "", RUNS, g->origin},
+        {"bandwidth inside a node", g->node_gbs, "GB/s", NCCL_TESTS, g->node_origin},
+        {"the same of all-reduce in switches", g->nvls_gbs, "GB/s", NCCL_TESTS, g->node_origin},
+        {"copies between host and device", g->host_gbs, "GB/s", "PCIe generation", STOCK_ASSUMED},
+        {"size at which a product reaches half", common.product_half, "", RUNS, STOCK_FITTED},
+        {"share of the memory bandwidth", common.memory_share, "", RUNS, STOCK_FITTED},
+        {"share of the cards in flat rings", common.flat_share, "", RUNS, STOCK_FITTED},
+        {"share of the cards on rails", common.rail_share, "", "no run identifies it",
+         STOCK_ASSUMED},
+        {"start of a collective", common.start_s * 1e6, "us", "NCCL's tuning tables",
+         STOCK_MEASURED},
+        {"hop inside a node", common.node_hop_s * 1e6, "us", "NCCL's tuning tables",
+         STOCK_MEASURED},
+        {"hop between nodes", common.net_hop_s * 1e6, "us", "NCCL's tuning tables",
+         STOCK_MEASURED},
+        {"slowdown of compute beside communication", common.contention, "", RUNS, STOCK_FITTED},
+        {"spread of a rank's step", common.jitter, "", RUNS, STOCK_FITTED},
+        {"time of a step besides its list", common.step_s * 1e3, "ms", "no run identifies it",
+         STOCK_ASSUMED},
+        {"memory for context and communicators", common.reserved_nbytes * 1e-9, "GB",
+         "no run identifies it", STOCK_ASSUMED},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++, n++)
+        if (n < max)
+            out[n] = facts[i];
+    return n;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "work.h"
+
+static void add(struct work_list *list, struct fsdp_work work)
+{
+    if (list->nitems < WORK_MAX && work.times > 0)
+        list->item[list->nitems++] = work;
+}
+
+static unsigned forward_phases(enum work_place place)
+{
+    return place == WORK_IN_HEAD ? FSDP_WORK_BACKWARD : FSDP_WORK_FORWARD | FSDP_WORK_RECOMPUTE;
+}
+
+void work_add_linear(struct work_list *list, const struct work_linear *l, enum work_place place)
+{
+    struct fsdp_work work = {.kind = FSDP_WORK_PRODUCT,
+                             .phases = forward_phases(place),
+                             .times = l->times > 0 ? l->times : 1,
+                             .m = l->rows,
+                             .n = l->nout,
+                             .k = l->nin,
+                             .type = l->type};
+
+    add(list, work);
+    work.phases = FSDP_WORK_BACKWARD;
+    work.n = l->nin;
+    work.k = l->nout;
+    add(list, work);
+    work.m = l->nout;
+    work.k = l->rows;
+    if (l->trained)
+        add(list, work);
+}
+
+/* Selective activation checkpointing drops the output, and makes it again. */
+void work_add_attention(struct work_list *list, const struct work_attention *a)
+{
+    struct fsdp_work work = {.kind = FSDP_WORK_ATTENTION,
+                             .phases = FSDP_WORK_FORWARD | FSDP_WORK_RECOMPUTE | FSDP_WORK_CHEAP,
+                             .times = 1,
+                             .m = a->rows,
+                             .n = a->heads * a->head_dim,
+                             .k = a->keys,
+                             .heads = a->heads,
+                             .type = a->type};
+
+    add(list, work);
+    work.phases = FSDP_WORK_BACKWARD;
+    work.gradient = true;
+    add(list, work);
+}
+
+void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,
+                    enum work_place place)
+{
+    struct fsdp_work work = {.kind = FSDP_WORK_BYTES,
+                             .phases = forward_phases(place) | (cheap ? FSDP_WORK_CHEAP : 0),
+                             .times = nbytes > 0,
+                             .nbytes = nbytes};
+
+    add(list, work);
+    work.phases = FSDP_WORK_BACKWARD;
+    work.nbytes = nbytes * backward;
+    add(list, work);
+}
+
+double work_branch_nbytes(double rows, double dim, enum fsdp_dtype type)
+{
+    return WORK_ELEMS_BRANCH * rows * dim * (double)fsdp_dtype_nbytes(type);
+}
+
+/* Four passes over each of the elements that there are: with a gate, half as many again. */
+double work_activation_nbytes(double rows, double ffn, bool gated, enum fsdp_dtype type)
+{
+    return 4 * (gated ? 1.5 : 1) * rows * ffn * (double)fsdp_dtype_nbytes(type);
+}
+
+/* Seven passes over the logits: written by the product, read for the maximum and the sum, read and
+ * written for the gradient, read by two products. */
+double work_loss_nbytes(double rows, double vocab, enum fsdp_dtype type)
+{
+    return 7 * rows * vocab * (double)fsdp_dtype_nbytes(type);
+}
