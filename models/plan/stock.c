@@ -75,6 +75,12 @@ static const struct stock_gpu *find(const char *word)
     return NULL;
 }
 
+bool stock_is_assumed(const char *word)
+{
+    const struct stock_gpu *g = find(word);
+    return !g || g->origin == STOCK_ASSUMED;
+}
+
 static int unknown(const char *word, struct fsdp_err *err)
 {
     char known[200] = "";

@@ -15,7 +15,8 @@ cd "$TOP" || exit 1
 allowed='
 fsdp/comm.h            fsdp/base.h fsdp/device.h
 fsdp/device.h          fsdp/base.h
-fsdp/fsdp.h            fsdp/base.h fsdp/device.h fsdp/mesh.h fsdp/optim.h
+fsdp/clock.h           fsdp/base.h
+fsdp/fsdp.h            fsdp/base.h fsdp/clock.h fsdp/device.h fsdp/mesh.h fsdp/optim.h
 fsdp/mesh.h            fsdp/comm.h
 fsdp/optim.h           fsdp/device.h
 libfsdp/base           fsdp/base.h
@@ -29,6 +30,7 @@ libfsdp/comm/host      libfsdp/comm/common
 libfsdp/comm/mpi       fsdp/comm.h libfsdp/comm/common
 libfsdp/comm/nccl      fsdp/comm.h libfsdp/comm/common
 libfsdp/mesh           fsdp/mesh.h
+libfsdp/plan           fsdp/base.h fsdp/clock.h
 libfsdp/optim          fsdp/base.h fsdp/optim.h
 libfsdp/core           fsdp/fsdp.h libfsdp/core/sched libfsdp/core/units libfsdp/optim
 libfsdp/core/between   libfsdp/core libfsdp/core/state
@@ -36,7 +38,7 @@ libfsdp/core/create    fsdp/fsdp.h libfsdp/core libfsdp/core/between libfsdp/cor
 libfsdp/core/run       libfsdp/core libfsdp/core/sched libfsdp/core/state libfsdp/core/trace libfsdp/core/units libfsdp/optim
 libfsdp/core/sched     fsdp/fsdp.h
 libfsdp/core/state     fsdp/base.h fsdp/device.h libfsdp/core libfsdp/device/common
-libfsdp/core/trace     fsdp/device.h libfsdp/core libfsdp/core/sched libfsdp/core/state libfsdp/core/units
+libfsdp/core/trace     fsdp/clock.h fsdp/device.h libfsdp/core libfsdp/core/sched libfsdp/core/state libfsdp/core/units
 libfsdp/core/units     fsdp/fsdp.h
 boot.h                 fsdp/base.h fsdp/comm.h
 launcher/bind          boot.h fsdp/base.h
@@ -89,7 +91,8 @@ models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/tex
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
-models/plan            fsdp/base.h
+models/plan            fsdp/base.h fsdp/clock.h
+models/plan/answer     fsdp/base.h fsdp/clock.h fsdp/fsdp.h models/config models/family models/plan models/plan/cluster models/train/setup
 models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h
@@ -100,7 +103,7 @@ models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/va
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/curves models/data/line models/data/tokens models/family models/from models/generate models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
+models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/config models/curves models/data/line models/data/tokens models/family models/from models/generate models/plan/answer models/plan/cluster models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/top
 models/top             fsdp/base.h models/train/report
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/train/node models/train/report models/train/save models/train/setup models/weights
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
@@ -118,6 +121,7 @@ part_of() { # path
         case ${h#sys/} in
         base.h | tunable.h | cli.h | cpu.h | library.h) echo fsdp/base.h ;;
         device.h | device_ops.h | cuda.h | cuda_kernel.cuh) echo fsdp/device.h ;;
+        clock.h) echo fsdp/clock.h ;;
         comm.h | comm_ops.h | mpi.h) echo fsdp/comm.h ;;
         mesh.h) echo fsdp/mesh.h ;;
         optim.h) echo fsdp/optim.h ;;

@@ -354,3 +354,11 @@ uint64_t fsdp_plan_hash(const struct fsdp *f)
 {
     return f->hash;
 }
+
+struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f)
+{
+    return (struct fsdp_mesh_shape){.shard_size = f->mesh->shard_size,
+                                    .replicate_size = f->mesh->replicate_size,
+                                    .regather_size = f->mesh->regather_size,
+                                    .inner_size = f->mesh->inner_size};
+}

@@ -494,6 +494,9 @@ int fsdp_unit_count(const struct fsdp *f);
 /* FNV hash of (units, schedule, options) that the ranks agreed on. */
 uint64_t fsdp_plan_hash(const struct fsdp *f);
 
+/* The mesh that it was planned for. */
+struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f);
+
 /* ---- the schedule, to look at (docs/schedule.md) --------------------------------------------- */
 
 /* Plans as fsdp_create does for a mesh of this shape, whose ranks need not exist: no memory, no

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "answer.h"
+#include "train/setup/setup.h"
+
+bool answer_is_equal(double a, double b)
+{
+    return fabs(a - b) <= ANSWER_EQUAL_PERCENT / 100.0 * fmin(fabs(a), fabs(b));
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+static int check_ranks(const struct question *q, struct fsdp_err *err)
+{
+    const int node = q->cluster->clock.net.node_nranks;
+
+    if (q->ngpus < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d GPUs: say how many with --gpus N or --nodes N",
+                            q->ngpus);
+    if (q->ngpus > node && q->ngpus % node)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%d GPUs on nodes of %d: --gpus must be a multiple of --node-size, or "
+                            "no more than it (%d or %d)",
+                            q->ngpus, node, q->ngpus / node * node, (q->ngpus / node + 1) * node);
+    return FSDP_OK;
+}
+
+static int plan(struct train_parts *parts, const struct question *q, struct fsdp_err *err)
+{
+    const int node = q->cluster->clock.net.node_nranks;
+    const int nnodes = q->ngpus > node ? q->ngpus / node : 1;
+
+    FSDP_TRY(check_ranks(q, err));
+    int *node_of = fsdp_alloc((size_t)q->ngpus, sizeof *node_of, "nodes", err);
+    if (!node_of)
+        return FSDP_ENOMEM;
+    for (int r = 0; r < q->ngpus; r++)
+        node_of[r] = r / (q->ngpus / nnodes);
+    const struct fsdp_node_map nodes = {.nranks = q->ngpus,
+                                        .nnodes = nnodes,
+                                        .node_of = node_of,
+                                        .starter = FSDP_STARTED_HERE};
+    const int rc = train_parts_plan(parts, q->config, q->noverrides, q->overrides, &nodes, err);
+    fsdp_free(node_of);
+    return rc;
+}
+
+/* ---- reading the plan ------------------------------------------------------------------------ */
+
+static void take_run(struct answer *a, const struct train_parts *p, const struct question *q)
+{
+    const struct fsdp_mesh_shape shape = fsdp_planned_shape(p->fsdp);
+    const int node = q->cluster->clock.net.node_nranks;
+
+    snprintf(a->family, sizeof a->family, "%s", p->ops->family(p->model));
+    config_word(a->strategy, sizeof a->strategy, p->config, "fsdp.sharding_strategy");
+    config_word(a->gathered, sizeof a->gathered, p->config, "fsdp.gather_dtype");
+    if (!strcmp(a->gathered, "auto"))
+        config_word(a->gathered, sizeof a->gathered, p->config, "fsdp.param_dtype");
+    config_word(a->reduced, sizeof a->reduced, p->config, "fsdp.reduce_dtype");
+    a->nranks = q->ngpus;
+    a->node_nranks = q->ngpus < node ? q->ngpus : node;
+    a->nnodes = q->ngpus / a->node_nranks;
+    a->shard_nranks = shape.shard_size;
+    a->replicate_nranks = shape.replicate_size;
+    a->two_level = shape.inner_size > 0;
+    a->micro_rows = p->batch.micro_rows;
+    a->accumulation = p->batch.accumulation;
+    a->seq_len = p->config->data.seq_len;
+    a->rows = p->batch.rows * train_parts_row_sequences(p);
+    a->nparams = (double)fsdp_param_nelem_total(p->tree);
+    a->ntrained = (double)train_parts_trained(p);
+    a->hash = fsdp_plan_hash(p->fsdp);
+    a->nunits = fsdp_unit_count(p->fsdp);
+}
+
+/* What published runs support: docs/results/plan.md has the errors by regime. */
+static struct answer_band band_of(const struct answer *a, const struct cluster *c)
+{
+    enum { PUBLISHED_NRANKS = 512 }; /* the most with one collective a unit */
+
+    if (c->basis == CLUSTER_MEASURED)
+        return (struct answer_band){.05, "the clock was measured on this cluster", false};
+    if (c->basis == CLUSTER_CALIBRATED)
+        return (struct answer_band){.1, "the clock was calibrated by a run on this cluster", false};
+    if (stock_is_assumed(c->gpu))
+        return (struct answer_band){
+            .35, "assumed constants: there is no published run on this device", true};
+    if (a->shard_nranks > PUBLISHED_NRANKS)
+        return (struct answer_band){
+            .35, "extrapolated: no published run shards over more than 512 GPUs", true};
+    return (struct answer_band){.2, "fitted to published runs: 9 of 10 are within 20 %", false};
+}
+
+static void take_time(struct answer *a, const struct train_parts *p, const struct cluster *c)
+{
+    const struct fsdp_device_clock *d = &c->clock.device;
+    const double peak = d->flops_16 > 0 ? d->flops_16 : d->flops_32;
+
+    a->step_s = a->times.step_s;
+    a->step_tokens = (double)a->rows * (double)a->seq_len;
+    a->tokens_s = a->step_tokens / a->step_s;
+    a->tokens_s_gpu = a->tokens_s / a->nranks;
+    a->tflops_gpu = a->tokens_s_gpu * p->ops->flops_per_token(p->model, (int)a->seq_len) * 1e-12;
+    a->mfu = peak > 0 ? a->tflops_gpu * 1e12 / peak : 0;
+    a->band = band_of(a, c);
+}
+
+static void take_memory(struct answer *a, const struct train_parts *p, const struct cluster *c)
+{
+    struct fsdp_memory_row rows[ANSWER_MAX_ROWS];
+    int nrows = fsdp_memory_plan(p->fsdp, rows, ANSWER_MAX_ROWS);
+
+    nrows = nrows < ANSWER_MAX_ROWS ? nrows : ANSWER_MAX_ROWS;
+    for (int i = 0; i < nrows; i++) {
+        struct answer_memory *row = &a->memory[a->nmemory++];
+        snprintf(row->what, sizeof row->what, "%s", rows[i].what);
+        row->nbytes = (double)rows[i].nbytes;
+        row->host = rows[i].host;
+        if (rows[i].host)
+            a->node_host_nbytes += row->nbytes * a->node_nranks;
+        else
+            a->device_nbytes += row->nbytes;
+    }
+    a->reserved_nbytes = c->clock.device.reserved_nbytes;
+    a->limit_nbytes = c->clock.device.memory_nbytes;
+    a->node_host_limit = c->host_nbytes;
+    a->fits = (a->limit_nbytes <= 0 || a->device_nbytes + a->reserved_nbytes <= a->limit_nbytes) &&
+              (a->node_host_limit <= 0 || a->node_host_nbytes <= a->node_host_limit);
+    /* Masters and two moments of what is trained, masters of what is not. */
+    a->state_nbytes = 12 * a->ntrained + 4 * (a->nparams - a->ntrained);
+}
+
+/* Without checkpoints in the run, as often as is best. */
+static double interval_of(const struct answer *a, const struct config *c)
+{
+    return *c->checkpoint.path && c->checkpoint.interval > 0
+               ? (double)c->checkpoint.interval * a->step_s
+               : 0;
+}
+
+static void take_end(struct answer *a, const struct train_parts *p, const struct question *q)
+{
+    const struct config *c = p->config;
+    const struct cluster *k = q->cluster;
+
+    a->tokens = q->tokens;
+    if (a->tokens == 0 && c->train.steps > 0)
+        a->tokens = (double)c->train.steps * a->step_tokens;
+    if (!(a->tokens > 0))
+        return;
+    const struct goodput_state state = {
+        .nbytes = a->state_nbytes,
+        .rank_nbytes = a->state_nbytes / a->nranks,
+        .ngpus = a->nranks,
+        .nnodes = a->nnodes,
+        .storage_nbytes_per_s = k->storage_nbytes_per_s,
+        .host_nbytes_per_s = k->clock.net.host_nbytes_per_s,
+        .background = c->checkpoint.async,
+        .start_s = k->restart_s,
+        .requeue_s = k->requeue_s,
+    };
+    a->save_held_s = goodput_save_held(&state);
+    a->save_s = goodput_save(&state);
+    a->restart_s = goodput_restart(&state);
+    const struct goodput_in in = {.ngpus = a->nranks,
+                                  .gpu_mtbf_h = k->gpu_mtbf_h,
+                                  .save_held_s = a->save_held_s,
+                                  .restart_s = a->restart_s,
+                                  .interval_s = interval_of(a, c)};
+    goodput(&a->goodput, &in);
+    const struct goodput_bill_in bill = {.ntokens = a->tokens,
+                                         .tokens_per_s = a->tokens_s,
+                                         .share = a->goodput.share,
+                                         .ngpus = a->nranks,
+                                         .watts = k->watts,
+                                         .pue = k->pue,
+                                         .price_per_gpu_hour =
+                                             k->price_given ? k->price_per_gpu_hour : 0,
+                                         .now = (time_t)q->now};
+    goodput_bill(&a->bill, &bill);
+}
+
+int answer_make(struct answer *out, const struct question *q, struct fsdp_err *err)
+{
+    struct train_parts parts = {0};
+    int rc = plan(&parts, q, err);
+
+    *out = (struct answer){.nranks = q->ngpus};
+    if (rc == FSDP_OK) {
+        struct fsdp_clock clock = q->cluster->clock;
+        take_run(out, &parts, q);
+        rc = fsdp_schedule_time(parts.fsdp, FSDP_TRAIN, &clock, &out->times, err);
+    }
+    if (rc == FSDP_OK) {
+        take_time(out, &parts, q->cluster);
+        take_memory(out, &parts, q->cluster);
+        take_end(out, &parts, q);
+    }
+    train_parts_close(&parts);
+    return rc;
+}
+
+int answer_trace(const struct question *q, FILE *to, struct fsdp_err *err)
+{
+    struct train_parts parts = {0};
+    int rc = plan(&parts, q, err);
+
+    if (rc == FSDP_OK)
+        rc = fsdp_schedule_trace(parts.fsdp, &q->cluster->clock, to, err);
+    train_parts_close(&parts);
+    return rc;
+}

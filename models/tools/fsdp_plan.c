@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp-plan: what a run would take, before anyone queues for it. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/config.h"
+#include "plan.h"
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* "2T", "300B", "1.5e9" */
+static int take_count(void *to, const char *text, struct fsdp_err *err)
+{
+    static const struct {
+        const char *letter;
+        double factor;
+    } scales[] = {{"k", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}, {"T", 1e12}, {"", 1}};
+    char *end;
+    const double value = strtod(text, &end);
+
+    for (size_t i = 0; end != text && i < sizeof scales / sizeof scales[0]; i++)
+        if (!strcasecmp(end, scales[i].letter) && value > 0 && value * scales[i].factor < 1e18) {
+            *(double *)to = value * scales[i].factor;
+            return FSDP_OK;
+        }
+    return fsdp_err_set(err, FSDP_EINVAL, "'%s' is not a number of tokens such as 300B or 2T",
+                        text);
+}
+
+static int take_text(void *to, const char *text, struct fsdp_err *err)
+{
+    struct plan_texts *texts = to;
+
+    if (texts->ntexts == PLAN_MAX_WHAT_IFS)
+        return fsdp_err_set(err, FSDP_EINVAL, "more than %d", PLAN_MAX_WHAT_IFS);
+    texts->text[texts->ntexts++] = text;
+    return FSDP_OK;
+}
+
+#define AT(field) offsetof(struct plan_settings, field)
+static const struct fsdp_cli_option cluster_rows[] = {
+    {"gpus", 'n', "N", FSDP_CLI_INT, AT(ngpus), 1, 1 << 20,
+     .help = "number of GPUs, one rank each (default: those of the cluster, or of a node)"},
+    {"nodes", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(nnodes), .least = 1, .most = 1 << 20,
+     .help = "the same in nodes"},
+    {"gpu", .arg = "KIND", .kind = FSDP_CLI_TEXT, .offset = AT(gpu),
+     .help = "a100, a100-40, h100, h100-500w, h200, gh200, b200, or cpu: this machine (default: "
+             "h100)"},
+    {"node-size", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(node_ngpus), .least = 1,
+     .most = 1024, .help = "GPUs of a node (default: 8)"},
+    {"net", .arg = "CARDS", .kind = FSDP_CLI_TEXT, .offset = AT(net),
+     .help = "network cards of a node: 400Gbx8 is 8 of 400 Gbit/s; none (default: 400Gbx8)"},
+    {"cluster", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(cluster),
+     .help = "all of this, failures, prices and measured rates from a cluster.yaml"},
+    {"what-if", .arg = "KEY=VALUE", .kind = FSDP_CLI_OWN, .offset = AT(what_if),
+     .parse = take_text,
+     .help = "change a key of the cluster, such as net=800Gbx8; repeat it for more"},
+    {.help = NULL}};
+static const struct fsdp_cli_option run_rows[] = {
+    {"model", .arg = "DIR", .kind = FSDP_CLI_FILE, .offset = AT(model),
+     .help = "plan for this folder's config.json instead of a run.yaml; no weights are needed"},
+    {"seq", .arg = "N", .kind = FSDP_CLI_INT, .offset = AT(seq_len), .least = 1, .most = 1 << 24,
+     .help = "with --model: tokens of a row (default: 4096)"},
+    {"batch", .arg = "TOKENS", .kind = FSDP_CLI_OWN, .offset = AT(batch_tokens),
+     .parse = take_count, .help = "with --model: tokens of a step (default: 4M)"},
+    {"tokens", .arg = "TOKENS", .kind = FSDP_CLI_OWN, .offset = AT(tokens), .parse = take_count,
+     .help = "tokens to train on, such as 2T (default: what train.steps makes)"},
+    {.help = NULL}};
+static const struct fsdp_cli_option output_rows[] = {
+    {"json", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(json),
+     .help = "write the answer as JSON; - is standard output"},
+    {"trace", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(trace),
+     .help = "write the planned step as a Chrome trace, for ui.perfetto.dev"},
+    {"verbose", 'v', NULL, FSDP_CLI_FLAG, AT(verbose),
+     .help = "print each number of the clock and its origin"},
+    {.help = NULL}};
+static const struct fsdp_cli_group groups[] = {{"The cluster", cluster_rows},
+                                               {"The run", run_rows},
+                                               {"Output", output_rows},
+                                               {NULL, NULL}};
+static const struct fsdp_cli_note exits[] = {
+    {"0", "planned"},
+    {"1", "planned, and it does not fit; or a file cannot be read or written"},
+    {"2", "wrong usage, or a run or cluster that cannot be"},
+    {NULL, NULL}};
+
+static struct fsdp_cli_program program = {
+    .name = "fsdp-plan",
+    .usage = "RUN.yaml [section.key=value...] [options]\n"
+             "--model DIR [section.key=value...] [options]",
+    .purpose =
+        "Tells what a run takes on a cluster: time of a step, memory of a GPU, what the network "
+        "carries, and time, energy and money until its end. It plans with the run's own list of "
+        "operations and its own plan of memory. It needs no GPU and starts nothing.",
+    .groups = groups,
+    .examples = "fsdp-plan run.yaml --gpus 64 --gpu h100 --net 400Gbx8\n"
+                "fsdp-plan run.yaml --cluster cluster.yaml fsdp.two_level=true\n"
+                "fsdp-plan --model llama-70b --seq 8192 --tokens 2T --nodes 32",
+    .exits = exits,
+    .least = 0,
+    .most = PLAN_MAX_OVERRIDES,
+    .operands = "a run.yaml and settings",
+};
+
+/* ---- what it does ---------------------------------------------------------------------------- */
+
+struct answered {
+    const struct answer *answer;
+    const struct question *question;
+};
+
+static int write_json(void *ctx, FILE *to, struct fsdp_err *err)
+{
+    const struct answered *a = ctx;
+    return answer_json(a->answer, a->question, to, err);
+}
+
+static int write_trace(void *ctx, FILE *to, struct fsdp_err *err)
+{
+    const struct answered *a = ctx;
+    return answer_trace(a->question, to, err);
+}
+
+static int answer(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
+                  struct fsdp_err *err)
+{
+    struct answer a;
+    struct answered answered = {&a, &asked->question};
+
+    FSDP_TRY(answer_make(&a, &asked->question, err));
+    *fits = a.fits;
+    if (!set->json || strcmp(set->json, "-") != 0)
+        answer_print(&a, &asked->question, set->verbose, stdout);
+    if (set->json)
+        FSDP_TRY(plan_write(set->json, write_json, &answered, err));
+    if (set->trace)
+        FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
+    return FSDP_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct plan_settings set = {.ngpus = 0};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_cli_line line;
+    struct plan_asked asked;
+    bool fits = true;
+
+    fsdp_std_fill();
+    program.keys = config_keys(&program.nkeys);
+    int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
+    if (rc >= 0)
+        return rc;
+    rc = plan_ask(&asked, &set, &line, &err);
+    if (rc == FSDP_OK) {
+        rc = answer(&asked, &set, &fits, &err);
+        plan_close(&asked);
+    }
+    if (rc)
+        fprintf(stderr, "fsdp-plan: %s\n", err.text);
+    return rc == FSDP_EIO ? 1 : rc ? 2 : !fits;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.h: between the files of fsdp-plan. */
+#ifndef TOOLS_PLAN_H
+#define TOOLS_PLAN_H
+
+#include "fsdp/sys/cli.h"
+#include "plan/answer/answer.h"
+
+enum { PLAN_MAX_WHAT_IFS = 32, PLAN_MAX_OVERRIDES = 128 };
+
+struct plan_texts {
+    const char *text[PLAN_MAX_WHAT_IFS];
+    int ntexts;
+};
+/* "8..16384": from and to; both 0: not given. */
+struct plan_range {
+    int from, to;
+};
+
+/* What the command line says. */
+struct plan_settings {
+    /* the cluster */
+    const char *cluster, *gpu, *net;
+    int ngpus, nnodes, node_ngpus;
+    struct plan_texts what_if;
+    /* the run */
+    const char *model;
+    int seq_len;
+    double tokens, batch_tokens;
+    /* what is wanted */
+    struct plan_range scale;
+    bool search, keep_numerics;
+    int goal;
+    const char *chart, *json, *trace, *against, *calibrate, *output;
+    bool measure, verbose;
+    int advice; /* auto, always, never */
+};
+
+/* A question with what it points to. */
+struct plan_asked {
+    struct cluster cluster;
+    struct question question;
+    char *overrides[PLAN_MAX_OVERRIDES];
+    char *owned[8]; /* of overrides: those that --model made */
+    int nowned;
+};
+
+/* From the command line's settings and operands (run.yaml and section.key=value). On failure
+ * nothing is left; else plan_close. */
+int plan_ask(struct plan_asked *out, const struct plan_settings *set,
+             const struct fsdp_cli_line *line, struct fsdp_err *err);
+void plan_close(struct plan_asked *asked);
+
+/* Calls `write` with the file, or with standard output for "-". A file takes the place of one that
+ * is there at once, and stays as it was after an error. */
+typedef int plan_write_f(void *ctx, FILE *to, struct fsdp_err *err);
+int plan_write(const char *path, plan_write_f *write, void *ctx, struct fsdp_err *err);
+
+#endif
