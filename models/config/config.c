@@ -7,6 +7,7 @@
 
 #include "config_impl.h"
 #include "data/data.h"
+#include "yaml/sections.h"
 
 /* The engine's settings are the keys of two sections. */
 int config_blame(const struct config *config, int status, struct fsdp_err *err)
@@ -141,6 +142,7 @@ static void choose_length(struct config *config)
 int config_load_unchecked(struct config **out, const char *path, int noverrides,
                           char *const *overrides, struct fsdp_err *err)
 {
+    static const struct sections_form form = {.section = "train"};
     struct config *config = fsdp_alloc(1, sizeof *config, "configuration", err);
     int rc;
 
@@ -153,7 +155,7 @@ int config_load_unchecked(struct config **out, const char *path, int noverrides,
             goto out;
         }
         strcpy(config->file, path);
-        FSDP_TRY_GOTO(config_yaml_read(path, set_from_yaml, config, err), out);
+        FSDP_TRY_GOTO(sections_read(path, &form, set_from_yaml, config, err), out);
     }
     for (int i = 0; i < noverrides; i++)
         FSDP_TRY_GOTO(set_override(config, overrides[i], err), out);

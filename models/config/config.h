@@ -224,14 +224,4 @@ double config_batch_waste(const struct config_batch *batch);
 struct config_batch config_batch_better(const struct config_batch *batch,
                                         const struct config *config, double most);
 
-/* ---- private: yaml.c ------------------------------------------------------------------ */
-
-/* Called per section, with its name as key and neither value nor values, and per key, with exactly
- * one of them. The keys of mappings in a list are "section.key[0].name". line counts from 1. */
-typedef int config_yaml_f(void *ctx, int line, const char *key, const char *value,
-                          const char *const *values, int nvalues, struct fsdp_err *err);
-/* Reads a file of sections of keys with scalar values, lists of scalars or lists of mappings, and
- * refuses everything else by file and line. Local, blocks. */
-int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp_err *err);
-
 #endif

@@ -78,7 +78,7 @@ ckpt/tools             ckpt.h fsdp/base.h
 ckpt/util              ckpt.h fsdp/base.h
 models/chart           fsdp/base.h
 models/check           fsdp/fsdp.h
-models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data
+models/config          fsdp/base.h fsdp/comm.h fsdp/fsdp.h models/data models/yaml
 models/curves          fsdp/base.h models/chart
 models/data            fsdp/base.h models/data/line models/data/source models/data/tokens
 models/data/cache      fsdp/base.h models/data/line models/data/source models/data/tokens models/text/tokenizer
@@ -110,6 +110,7 @@ models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h model
 models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models/curves
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
 models/weights          ckpt.h fsdp/fsdp.h
+models/yaml            fsdp/base.h
 models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
 '
 

@@ -1,9 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The part of YAML that settings need: a mapping of sections to mappings of keys to scalars, lists
- * of scalars, or lists of mappings to scalars and lists of scalars. Anchors, tags, deeper nesting
- * and several documents are refused where they stand.
- */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +7,14 @@
 #include <sys/stat.h>
 #include <yaml.h>
 
-#include "config.h"
+#include "sections.h"
 
 enum {
     FILE_MAX_NBYTES = 1 << 20,
     NAME_NBYTES = 128,
     MAX_SECTIONS = 64,
     MAX_ELEMS = 1024,
+    MAX_KEYS = 256,
     MAX_ITEM_KEYS = 32
 };
 
@@ -33,10 +29,11 @@ struct reader {
     yaml_parser_t parser;
     yaml_event_t event;
     bool have_event;
-    struct seen sections[MAX_SECTIONS], keys[CONFIG_MAX_KEYS];
+    struct seen sections[MAX_SECTIONS], keys[MAX_KEYS];
     int nsections, nkeys;
     const char *values[MAX_ELEMS];
-    config_yaml_f *fn;
+    struct sections_form form;
+    sections_f *fn;
     void *ctx;
     struct fsdp_err *err;
 };
@@ -186,6 +183,27 @@ static int read_items(struct reader *r, const char *key)
     }
 }
 
+static int read_list(struct reader *r, int line, const char *key);
+
+/* The lists of a list, whose first one is there. */
+static int read_lists(struct reader *r, const char *key)
+{
+    char element[4 * NAME_NBYTES];
+
+    for (int i = 0;; i++) {
+        snprintf(element, sizeof element, "%s[%d]", key, i);
+        FSDP_TRY(read_list(r, line_of(r), element));
+        FSDP_TRY(next(r));
+        if (at(r, YAML_SEQUENCE_END_EVENT))
+            return FSDP_OK;
+        if (!at(r, YAML_SEQUENCE_START_EVENT))
+            return fsdp_err_set(
+                r->err, FSDP_EINVAL,
+                "%s:%d: %s: an element of the list is no list, and those before are", r->path,
+                line_of(r), key);
+    }
+}
+
 static int read_list(struct reader *r, int line, const char *key)
 {
     int nvalues = 0, rc = FSDP_OK;
@@ -196,6 +214,8 @@ static int read_list(struct reader *r, int line, const char *key)
             break;
         if (at(r, YAML_MAPPING_START_EVENT) && !nvalues && !strchr(key, '['))
             return read_items(r, key);
+        if (at(r, YAML_SEQUENCE_START_EVENT) && !nvalues && !strchr(key, '[') && r->form.lists)
+            return read_lists(r, key);
         if (!at(r, YAML_SCALAR_EVENT) || is_null(r)) {
             rc = fsdp_err_set(r->err, FSDP_EINVAL,
                               "%s:%d: %s: an element of the list is not a plain value", r->path,
@@ -238,6 +258,26 @@ static int read_value(struct reader *r, int line, const char *key)
     return r->fn(r->ctx, line, key, scalar(r), NULL, 0, r->err);
 }
 
+/* A mapping under a key of a section. */
+static int read_mapping(struct reader *r, const char *under)
+{
+    char name[NAME_NBYTES], key[3 * NAME_NBYTES];
+    struct seen seen[MAX_ITEM_KEYS];
+    int nseen = 0;
+
+    for (;;) {
+        FSDP_TRY(next(r));
+        if (at(r, YAML_MAPPING_END_EVENT))
+            return FSDP_OK;
+        FSDP_TRY(read_name(r, name, "key"));
+        snprintf(key, sizeof key, "%s.%s", under, name);
+        FSDP_TRY(note_name(r, seen, &nseen, MAX_ITEM_KEYS, "key", key));
+        int line = line_of(r);
+        FSDP_TRY(next(r));
+        FSDP_TRY(read_value(r, line, key));
+    }
+}
+
 static int read_section(struct reader *r, const char *section)
 {
     char name[NAME_NBYTES], key[2 * NAME_NBYTES];
@@ -249,10 +289,13 @@ static int read_section(struct reader *r, const char *section)
             return FSDP_OK;
         FSDP_TRY(read_name(r, name, "key"));
         snprintf(key, sizeof key, "%s.%s", section, name);
-        FSDP_TRY(note_name(r, r->keys, &r->nkeys, CONFIG_MAX_KEYS, "key", key));
+        FSDP_TRY(note_name(r, r->keys, &r->nkeys, MAX_KEYS, "key", key));
         int line = line_of(r);
         FSDP_TRY(next(r));
-        FSDP_TRY(read_value(r, line, key));
+        if (at(r, YAML_MAPPING_START_EVENT) && r->form.maps)
+            FSDP_TRY(read_mapping(r, key));
+        else
+            FSDP_TRY(read_value(r, line, key));
     }
 }
 
@@ -267,8 +310,16 @@ static int read_sections(struct reader *r)
         FSDP_TRY(read_name(r, name, "section"));
         FSDP_TRY(note_name(r, r->sections, &r->nsections, MAX_SECTIONS, "section", name));
         int line = line_of(r);
-        FSDP_TRY(r->fn(r->ctx, line, name, NULL, NULL, 0, r->err));
+        if (!r->form.values)
+            FSDP_TRY(r->fn(r->ctx, line, name, NULL, NULL, 0, r->err));
         FSDP_TRY(next(r));
+        if (r->form.values &&
+            (at(r, YAML_SEQUENCE_START_EVENT) || (at(r, YAML_SCALAR_EVENT) && !is_null(r)))) {
+            FSDP_TRY(read_value(r, line, name));
+            continue;
+        }
+        if (r->form.values)
+            FSDP_TRY(r->fn(r->ctx, line, name, NULL, NULL, 0, r->err));
         if (at(r, YAML_SCALAR_EVENT) && is_null(r))
             continue; /* a section without keys */
         if (!at(r, YAML_MAPPING_START_EVENT))
@@ -291,9 +342,9 @@ static int read_document(struct reader *r)
         return FSDP_OK;
     if (!at(r, YAML_MAPPING_START_EVENT))
         return fsdp_err_set(r->err, FSDP_EINVAL,
-                            "%s:%d: not a configuration: expected sections such as 'train:' with "
+                            "%s:%d: not a configuration: expected sections such as '%s:' with "
                             "indented keys",
-                            r->path, line_of(r));
+                            r->path, line_of(r), r->form.section);
     FSDP_TRY(read_sections(r));
     FSDP_TRY(next(r)); /* document end */
     FSDP_TRY(next(r));
@@ -305,7 +356,8 @@ static int read_document(struct reader *r)
     return FSDP_OK;
 }
 
-int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp_err *err)
+int sections_read(const char *path, const struct sections_form *form, sections_f *fn, void *ctx,
+                  struct fsdp_err *err)
 {
     size_t nbytes = 0;
     struct reader *r = fsdp_alloc(1, sizeof *r, "configuration reader", err);
@@ -313,6 +365,7 @@ int config_yaml_read(const char *path, config_yaml_f *fn, void *ctx, struct fsdp
     if (!r)
         return FSDP_ENOMEM;
     r->path = path;
+    r->form = *form;
     r->fn = fn;
     r->ctx = ctx;
     r->err = err;
