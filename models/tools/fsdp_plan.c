@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "config/config.h"
+#include "plan/search/advice.h"
 #include "plan.h"
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -39,6 +41,8 @@ static int take_text(void *to, const char *text, struct fsdp_err *err)
     texts->text[texts->ntexts++] = text;
     return FSDP_OK;
 }
+
+static const char *const whens[] = {"auto", "always", "never", NULL};
 
 #define AT(field) offsetof(struct plan_settings, field)
 static const struct fsdp_cli_option cluster_rows[] = {
@@ -74,6 +78,9 @@ static const struct fsdp_cli_option output_rows[] = {
      .help = "write the answer as JSON; - is standard output"},
     {"trace", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(trace),
      .help = "write the planned step as a Chrome trace, for ui.perfetto.dev"},
+    {"advice", .arg = "WHEN", .kind = FSDP_CLI_WORD, .offset = AT(advice), .words = whens,
+     .help = "plan every setting that could help, too: auto (on a terminal), always or never "
+             "(default: auto)"},
     {"verbose", 'v', NULL, FSDP_CLI_FLAG, AT(verbose),
      .help = "print each number of the clock and its origin"},
     {.help = NULL}};
@@ -124,6 +131,26 @@ static int write_trace(void *ctx, FILE *to, struct fsdp_err *err)
     return answer_trace(a->question, to, err);
 }
 
+static int advise(const struct answer *a, const struct question *question, struct fsdp_err *err)
+{
+    enum { MOST_OF_GROUP = 5, MOST_SECONDS = 4 };
+    const struct advice_opts opts = {.seconds = MOST_SECONDS};
+    struct advice *advice = fsdp_alloc(1, sizeof *advice, "advice", err);
+
+    if (!advice)
+        return FSDP_ENOMEM;
+    advice_make(advice, a, question, &opts);
+    advice_print(advice, a, MOST_OF_GROUP, stdout);
+    fsdp_free(advice);
+    return FSDP_OK;
+}
+
+static bool wants_advice(const struct plan_settings *set)
+{
+    enum { AUTO, ALWAYS };
+    return set->advice == ALWAYS || (set->advice == AUTO && isatty(STDOUT_FILENO));
+}
+
 static int answer(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
                   struct fsdp_err *err)
 {
@@ -134,11 +161,12 @@ static int answer(const struct plan_asked *asked, const struct plan_settings *se
     *fits = a.fits;
     if (!set->json || strcmp(set->json, "-") != 0)
         answer_print(&a, &asked->question, set->verbose, stdout);
+    fflush(stdout);
     if (set->json)
         FSDP_TRY(plan_write(set->json, write_json, &answered, err));
     if (set->trace)
         FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
-    return FSDP_OK;
+    return wants_advice(set) ? advise(&a, &asked->question, err) : FSDP_OK;
 }
 
 int main(int argc, char **argv)

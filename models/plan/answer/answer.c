@@ -67,8 +67,10 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->shard_nranks = shape.shard_size;
     a->replicate_nranks = shape.replicate_size;
     a->two_level = shape.inner_size > 0;
-    a->micro_rows = p->batch.micro_rows;
-    a->accumulation = p->batch.accumulation;
+    struct config_batch batch;
+    config_divide(&batch, p->config, q->ngpus);
+    a->micro_rows = batch.micro_rows;
+    a->accumulation = batch.accumulation;
     a->seq_len = p->config->data.seq_len;
     a->rows = p->batch.rows * train_parts_row_sequences(p);
     a->nparams = (double)fsdp_param_nelem_total(p->tree);
@@ -184,16 +186,63 @@ static void take_end(struct answer *a, const struct train_parts *p, const struct
     goodput_bill(&a->bill, &bill);
 }
 
+/* ---- many micro-steps ------------------------------------------------------------------------ */
+
+enum { QUICK_ACCUMULATION = 3 };
+
+/* sum += factor * other, of all that are seconds, bytes or counts. */
+static void add_times(struct fsdp_schedule_times *sum, double factor,
+                      const struct fsdp_schedule_times *other)
+{
+    double *const to[] = {&sum->step_s,   &sum->list_s,   &sum->compute_s, &sum->comm_s,
+                          &sum->exposed_s, &sum->slowed_s, &sum->again_s,   &sum->memory_s,
+                          &sum->ncollectives};
+    const double from[] = {other->step_s,    other->list_s,   other->compute_s,
+                           other->comm_s,    other->exposed_s, other->slowed_s,
+                           other->again_s,   other->memory_s, other->ncollectives};
+
+    for (size_t i = 0; i < sizeof to / sizeof to[0]; i++)
+        *to[i] += factor * from[i];
+    for (int k = 0; k < FSDP_WORK_NKINDS; k++)
+        sum->work_s[k] += factor * other->work_s[k];
+    for (int k = 0; k < FSDP_NLINKS; k++) {
+        sum->link_s[k] += factor * other->link_s[k];
+        sum->link_nbytes[k] += factor * other->link_nbytes[k];
+    }
+}
+
+/* A step with one micro-step more than `parts` has takes as much longer as each further one. */
+static int extrapolate(struct answer *a, const struct question *q, struct fsdp_err *err)
+{
+    struct train_parts parts = {.most_accumulation = QUICK_ACCUMULATION + 1};
+    struct fsdp_schedule_times more;
+    const double left = a->accumulation - QUICK_ACCUMULATION;
+    int rc = plan(&parts, q, err);
+
+    if (rc == FSDP_OK)
+        rc = fsdp_schedule_time(parts.fsdp, FSDP_TRAIN, &q->cluster->clock, &more, err);
+    if (rc == FSDP_OK) {
+        const struct fsdp_schedule_times fewer = a->times;
+        add_times(&a->times, left, &more);
+        add_times(&a->times, -left, &fewer);
+    }
+    train_parts_close(&parts);
+    return rc;
+}
+
 int answer_make(struct answer *out, const struct question *q, struct fsdp_err *err)
 {
-    struct train_parts parts = {0};
+    struct train_parts parts = {.most_accumulation = q->quick ? QUICK_ACCUMULATION : 0};
     int rc = plan(&parts, q, err);
 
     *out = (struct answer){.nranks = q->ngpus};
     if (rc == FSDP_OK) {
-        struct fsdp_clock clock = q->cluster->clock;
         take_run(out, &parts, q);
-        rc = fsdp_schedule_time(parts.fsdp, FSDP_TRAIN, &clock, &out->times, err);
+        rc = fsdp_schedule_time(parts.fsdp, FSDP_TRAIN, &q->cluster->clock, &out->times, err);
+    }
+    if (rc == FSDP_OK && out->accumulation > parts.batch.accumulation) {
+        out->hash = 0;
+        rc = extrapolate(out, q, err);
     }
     if (rc == FSDP_OK) {
         take_time(out, &parts, q->cluster);

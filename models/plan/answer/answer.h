@@ -22,6 +22,9 @@ struct question {
     double tokens; /* to train on; 0: the steps that the run has, if it has a number of them; below 0:
                     * not known */
     double now;    /* Unix time at which it would begin; 0: no date is told */
+    /* Of many equal micro-steps only a few are planned, and the others take as long: for searches.
+     * hash is 0 then. */
+    bool quick;
 };
 
 /* How far the error of a time reaches, and why. */

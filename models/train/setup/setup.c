@@ -436,6 +436,8 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
     FSDP_TRY(open_model(p, err));
     config_divide(&p->batch, p->config, nodes->nranks);
+    if (p->most_accumulation && p->batch.accumulation > p->most_accumulation)
+        p->batch.accumulation = p->most_accumulation;
     int rc = set_opts(p, &opts, err);
     if (rc == FSDP_OK)
         rc = choose_shape(&shape, p->config, &opts, nodes, err);

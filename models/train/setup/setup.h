@@ -20,6 +20,7 @@ struct train_parts {
     char *model_config;  /* path of config.json */
     uint64_t model_hash; /* of its bytes */
     struct config_batch batch;
+    int most_accumulation; /* of train_parts_plan, set before: no more micro-steps; 0: all */
     const struct boot_info *info; /* the caller's */
     struct train_gpu gpu;
     struct fsdp_device *device;

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "change.h"
+
+const char *change_group_name(enum change_group group)
+{
+    static const char *const names[CHANGE_NGROUPS] = {
+        "same numerics", "changes numerics", "changes the batch", "another cluster"};
+    return names[group];
+}
+
+struct changes {
+    struct change *out;
+    int max, count;
+};
+
+/* Settings are separated by spaces. */
+__attribute__((format(printf, 3, 4))) static void add(struct changes *list, enum change_group group,
+                                                      const char *format, ...)
+{
+    char text[CHANGE_MAX_SETTINGS * CHANGE_TEXT], *at = text;
+    struct change change = {.group = group};
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *setting; (setting = strsep(&at, " ")) && change.nsettings < CHANGE_MAX_SETTINGS;)
+        snprintf(change.setting[change.nsettings++], CHANGE_TEXT, "%s", setting);
+    if (list->count < list->max)
+        list->out[list->count++] = change;
+}
+
+/* ---- what there is to change ----------------------------------------------------------------- */
+
+/* Shard groups of half a node to all ranks, by factors of two. */
+static void add_strategies(struct changes *l, const struct answer *a)
+{
+    static const char *const whole[] = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"};
+
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
+        if (strcmp(a->strategy, whole[i]) != 0)
+            add(l, CHANGE_SAME, "fsdp.sharding_strategy=%s fsdp.shard_size=auto fsdp.two_level=false",
+                whole[i]);
+    for (int size = a->node_nranks; size < a->nranks; size *= 2) {
+        if (a->nranks % size || (a->replicate_nranks > 1 && size == a->shard_nranks))
+            continue;
+        add(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d", size);
+        if (size > a->node_nranks)
+            add(l, CHANGE_SAME,
+                "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d fsdp.two_level=true", size);
+        if (size == a->node_nranks)
+            add(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.shard_size=%d",
+                size);
+    }
+    if (a->nnodes > 1 && !a->two_level && a->shard_nranks > a->node_nranks)
+        add(l, CHANGE_SAME, "fsdp.two_level=true");
+}
+
+static void add_schedule(struct changes *l)
+{
+    static const char *const settings[] = {
+        "fsdp.reshard_after_forward=false", "fsdp.reshard_after_forward=true",
+        "fsdp.activation_checkpointing=none", "fsdp.activation_checkpointing=selective",
+        "fsdp.activation_checkpointing=full", "fsdp.forward_prefetch=2 fsdp.limit_all_gathers=3",
+        "fsdp.backward_prefetch=2 fsdp.limit_all_gathers=3", "fsdp.grad_buffers=3",
+        "fsdp.reduce_last=true", "fsdp.offload=none", "fsdp.offload=optimizer",
+        "fsdp.offload=params", "optim.master=split"};
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        add(l, CHANGE_SAME, "%s", settings[i]);
+}
+
+/* The rows of a step stay; only their division changes. */
+static void add_micro_batches(struct changes *l, const struct answer *a)
+{
+    for (int rows = 1; rows <= 64; rows *= 2)
+        if (rows != a->micro_rows && a->rows % ((int64_t)rows * a->nranks) == 0)
+            add(l, CHANGE_SAME, "train.micro_batch_size=%d", rows);
+}
+
+static void add_numerics(struct changes *l)
+{
+    static const char *const settings[] = {
+        "fsdp.param_dtype=bfloat16", "fsdp.reduce_dtype=bfloat16", "fsdp.gather_dtype=float8_e4m3",
+        "optim.moment_dtype=bfloat16", "optim.name=adamw8bit"};
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        add(l, CHANGE_NUMERICS, "%s", settings[i]);
+}
+
+static void add_batches(struct changes *l, const struct answer *a, const struct question *q)
+{
+    (void)q;
+    for (int factor = 2; factor <= 4; factor *= 2) {
+        add(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
+            (long long)a->rows * factor, a->micro_rows * factor);
+        add(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
+            (long long)a->rows * factor, a->micro_rows);
+    }
+}
+
+static void add_cluster(struct changes *l, const struct answer *a, const struct question *q)
+{
+    static const char *const next[][2] = {
+        {"a100", "h100"}, {"a100-40", "a100"}, {"h100-500w", "h100"}, {"h100", "h200"},
+        {"h200", "b200"}};
+    double gbits = 0;
+    int cards = 0;
+
+    for (size_t i = 0; i < sizeof next / sizeof next[0]; i++)
+        if (!strcmp(q->cluster->gpu, next[i][0]))
+            add(l, CHANGE_BUY, "gpu=%s", next[i][1]);
+    if (a->nnodes > 1 && sscanf(q->cluster->net, "%lfGbx%d", &gbits, &cards) == 2)
+        add(l, CHANGE_BUY, "net=%gGbx%d", 2 * gbits, cards);
+    if (a->rows % (2 * a->nranks) == 0)
+        add(l, CHANGE_BUY, "gpus=%d", 2 * a->nranks);
+}
+
+int change_list(struct change *out, int max, const struct answer *a, const struct question *q)
+{
+    struct changes list = {out, max, 0};
+
+    add_strategies(&list, a);
+    add_schedule(&list);
+    add_micro_batches(&list, a);
+    add_numerics(&list);
+    add_batches(&list, a, q);
+    add_cluster(&list, a, q);
+    return list.count;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static size_t key_length(const char *setting)
+{
+    return strcspn(setting, "=");
+}
+
+static bool sets(const struct change *c, const char *setting)
+{
+    for (int i = 0; i < c->nsettings; i++)
+        if (key_length(c->setting[i]) == key_length(setting) &&
+            !strncmp(c->setting[i], setting, key_length(setting)))
+            return true;
+    return false;
+}
+
+bool change_join(struct change *out, const struct change *a, const struct change *b)
+{
+    if ((a->group == CHANGE_BUY) != (b->group == CHANGE_BUY))
+        return false;
+    *out = *a;
+    out->group = b->group > a->group ? b->group : a->group;
+    out->numerics = a->numerics || b->numerics || a->group == CHANGE_NUMERICS ||
+                    b->group == CHANGE_NUMERICS;
+    for (int i = 0; i < b->nsettings; i++) {
+        if (out->nsettings == CHANGE_MAX_SETTINGS || sets(a, b->setting[i]))
+            return false;
+        memcpy(out->setting[out->nsettings++], b->setting[i], CHANGE_TEXT);
+    }
+    return true;
+}
+
+const char *change_text(char *out, size_t out_nbytes, const struct change *c)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < c->nsettings && at < out_nbytes; i++)
+        at += (size_t)snprintf(out + at, out_nbytes - at, "%s%s", i ? " " : "", c->setting[i]);
+    return out;
+}
+
+/* ---- planning with a change ------------------------------------------------------------------ */
+
+static int answer_settings(struct answer *out, const struct question *q, const struct change *c,
+                           struct fsdp_err *err)
+{
+    enum { MOST = 192 };
+    char *overrides[MOST];
+    struct question changed = *q;
+    int n = 0;
+
+    if (q->noverrides + c->nsettings > MOST)
+        return fsdp_err_set(err, FSDP_EINVAL, "more than %d settings", MOST);
+    for (int i = 0; i < q->noverrides; i++)
+        overrides[n++] = q->overrides[i];
+    for (int i = 0; i < c->nsettings; i++)
+        overrides[n++] = (char *)(uintptr_t)c->setting[i];
+    changed.overrides = overrides;
+    changed.noverrides = n;
+    return answer_make(out, &changed, err);
+}
+
+/* A cluster that words made is made anew with other words. */
+static int answer_cluster(struct answer *out, const struct question *q, const struct change *c,
+                          struct fsdp_err *err)
+{
+    struct question changed = *q;
+    struct cluster cluster;
+    int rc;
+
+    FSDP_TRY(*q->cluster->path ? cluster_load(&cluster, q->cluster->path, err)
+                               : cluster_words(&cluster, q->cluster->gpu, q->cluster->net,
+                                               q->cluster->node_ngpus, err));
+    rc = FSDP_OK;
+    for (int i = 0; i < c->nsettings && rc == FSDP_OK; i++) {
+        const size_t len = key_length(c->setting[i]);
+        char key[CHANGE_TEXT];
+        snprintf(key, sizeof key, "%.*s", (int)len, c->setting[i]);
+        if (!strcmp(key, "gpus"))
+            changed.ngpus = atoi(c->setting[i] + len + 1);
+        else
+            rc = cluster_set(&cluster, key, c->setting[i] + len + 1, err);
+    }
+    changed.cluster = &cluster;
+    if (rc == FSDP_OK)
+        rc = answer_make(out, &changed, err);
+    cluster_close(&cluster);
+    return rc;
+}
+
+int change_answer(struct answer *out, const struct question *q, const struct change *c,
+                  struct fsdp_err *err)
+{
+    return c->group == CHANGE_BUY ? answer_cluster(out, q, c, err)
+                                  : answer_settings(out, q, c, err);
+}
