@@ -42,6 +42,7 @@ static int take_text(void *to, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static const char *const goals[] = {"time", "cost", "gpus", NULL};
 static const char *const whens[] = {"auto", "always", "never", NULL};
 
 #define AT(field) offsetof(struct plan_settings, field)
@@ -73,6 +74,21 @@ static const struct fsdp_cli_option run_rows[] = {
     {"tokens", .arg = "TOKENS", .kind = FSDP_CLI_OWN, .offset = AT(tokens), .parse = take_count,
      .help = "tokens to train on, such as 2T (default: what train.steps makes)"},
     {.help = NULL}};
+static const struct fsdp_cli_option search_rows[] = {
+    {"search", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(search),
+     .help = "look for the best settings, and write them as a run.yaml"},
+    {"goal", .arg = "WHAT", .kind = FSDP_CLI_WORD, .offset = AT(goal), .words = goals,
+     .help = "time of a token, cost in GPU-hours, or the number of gpus; the last two try half "
+             "the GPUs, a quarter and so on, too (default: time)"},
+    {"keep-numerics", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(keep_numerics),
+     .help = "leave out settings that change arithmetic"},
+    {"max-global-batch", .arg = "ROWS", .kind = FSDP_CLI_INT, .offset = AT(most_rows), .least = 1,
+     .most = 1 << 30, .help = "a step may have up to so many rows (default: those of the run)"},
+    {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
+     .help = "the run.yaml to write; - is standard output (default: best.yaml)"},
+    {"overwrite", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(overwrite),
+     .help = "replace it where it exists"},
+    {.help = NULL}};
 static const struct fsdp_cli_option output_rows[] = {
     {"json", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(json),
      .help = "write the answer as JSON; - is standard output"},
@@ -86,6 +102,7 @@ static const struct fsdp_cli_option output_rows[] = {
     {.help = NULL}};
 static const struct fsdp_cli_group groups[] = {{"The cluster", cluster_rows},
                                                {"The run", run_rows},
+                                               {"Searching", search_rows},
                                                {"Output", output_rows},
                                                {NULL, NULL}};
 static const struct fsdp_cli_note exits[] = {
@@ -184,7 +201,8 @@ int main(int argc, char **argv)
         return rc;
     rc = plan_ask(&asked, &set, &line, &err);
     if (rc == FSDP_OK) {
-        rc = answer(&asked, &set, &fits, &err);
+        rc = set.search ? plan_search(&asked, &set, &fits, &err)
+                        : answer(&asked, &set, &fits, &err);
         plan_close(&asked);
     }
     if (rc)

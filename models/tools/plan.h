@@ -29,8 +29,8 @@ struct plan_settings {
     double tokens, batch_tokens;
     /* what is wanted */
     struct plan_range scale;
-    bool search, keep_numerics;
-    int goal;
+    bool search, keep_numerics, overwrite;
+    int goal, most_rows;
     const char *chart, *json, *trace, *against, *calibrate, *output;
     bool measure, verbose;
     int advice; /* auto, always, never */
@@ -50,6 +50,10 @@ struct plan_asked {
 int plan_ask(struct plan_asked *out, const struct plan_settings *set,
              const struct fsdp_cli_line *line, struct fsdp_err *err);
 void plan_close(struct plan_asked *asked);
+
+/* Searches, prints what it found and writes the best as a run.yaml. */
+int plan_search(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
+                struct fsdp_err *err);
 
 /* Calls `write` with the file, or with standard output for "-". A file takes the place of one that
  * is there at once, and stays as it was after an error. */

@@ -193,13 +193,30 @@ static void print_item(const struct advised *item, FILE *to)
             change_text(settings, sizeof settings, &item->change));
 }
 
+/* One that was listed sets the same key first, and gives as much. */
+static bool is_listed(const struct advice *a, int i)
+{
+    const struct advised *item = &a->item[i];
+    const char *setting = item->change.setting[0];
+    const size_t key = strcspn(setting, "=");
+
+    for (int k = 0; k < i; k++) {
+        const struct advised *other = &a->item[k];
+        if (other->change.group == item->change.group && other->fits == item->fits &&
+            other->pair == item->pair && !strncmp(other->change.setting[0], setting, key + 1) &&
+            other->gain - item->gain < ANSWER_EQUAL_PERCENT / 100.0)
+            return true;
+    }
+    return false;
+}
+
 static void print_group(const struct advice *a, enum change_group group, int most, FILE *to)
 {
     int n = 0;
 
     for (int i = 0; i < a->nitems && n < most; i++) {
         const struct advised *item = &a->item[i];
-        if (item->change.group != group || !advice_helps(item))
+        if (item->change.group != group || !advice_helps(item) || is_listed(a, i))
             continue;
         if (!n++)
             fprintf(to, " %s\n", change_group_name(group));

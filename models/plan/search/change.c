@@ -23,7 +23,7 @@ __attribute__((format(printf, 3, 4))) static void add(struct changes *list, enum
                                                       const char *format, ...)
 {
     char text[CHANGE_MAX_SETTINGS * CHANGE_TEXT], *at = text;
-    struct change change = {.group = group};
+    struct change change = {.group = group, .nnumerics = group == CHANGE_NUMERICS};
     va_list args;
 
     va_start(args, format);
@@ -156,8 +156,7 @@ bool change_join(struct change *out, const struct change *a, const struct change
         return false;
     *out = *a;
     out->group = b->group > a->group ? b->group : a->group;
-    out->numerics = a->numerics || b->numerics || a->group == CHANGE_NUMERICS ||
-                    b->group == CHANGE_NUMERICS;
+    out->nnumerics = a->nnumerics + b->nnumerics;
     for (int i = 0; i < b->nsettings; i++) {
         if (out->nsettings == CHANGE_MAX_SETTINGS || sets(a, b->setting[i]))
             return false;

@@ -14,13 +14,13 @@ enum change_group {
 };
 const char *change_group_name(enum change_group group);
 
-enum { CHANGE_MAX_SETTINGS = 4, CHANGE_TEXT = 64 };
+enum { CHANGE_MAX_SETTINGS = 12, CHANGE_TEXT = 64 };
 struct change {
     enum change_group group;
     /* Settings of the run, section.key=value; of CHANGE_BUY keys of the cluster, and "gpus=N". */
     char setting[CHANGE_MAX_SETTINGS][CHANGE_TEXT];
     int nsettings;
-    bool numerics; /* of another group: it changes numbers, too */
+    int nnumerics; /* settings among them that change numbers */
 };
 
 /* What may help a run whose answer is known, each change alone; none that is there already.

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The least memory that a point can have. */
+#include <string.h>
+
+#include "search.h"
+
+/* Masters (4 bytes, split 2), two moments and the gradient of what is trained. Padding, gathered
+ * copies and buffers come on top, and are left out. Optimizers with fewer moments make it larger
+ * than it is: then only the gradient counts. */
+double bound_states(const struct answer *a, int shard_nranks, bool narrow_moments, bool split,
+                    bool offloaded)
+{
+    double optim = 0;
+
+    for (int i = 0; i < a->nmemory; i++)
+        if (!a->memory[i].host && !strcmp(a->memory[i].what, "optimizer state"))
+            optim += a->memory[i].nbytes * a->shard_nranks;
+    const double moments = offloaded ? 0 : narrow_moments ? optim / 4 : optim;
+    const double masters = offloaded ? 0 : (split ? 2 : 4) * a->ntrained;
+    const double least = (moments + masters) / shard_nranks;
+    /* The base's own rows have its padding. */
+    return 0.9 * least;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "search.h"
+
+/* ---- the space ------------------------------------------------------------------------------- */
+
+struct strategy {
+    char settings[3][CHANGE_TEXT];
+    int nsettings;
+    int shard_nranks; /* among which states are divided */
+};
+
+static const char *const checkpointing[] = {"none", "selective", "full"};
+enum { NCHECKPOINTING = 3, MAX_STRATEGIES = 64, MAX_ROWS = 10, NTYPES = 8 };
+
+struct space {
+    const struct question *q;
+    const struct search_opts *opts;
+    struct answer base; /* of the run with that many GPUs, for its dimensions */
+    int ngpus;
+    struct strategy strategy[MAX_STRATEGIES];
+    int nstrategies;
+    int rows[MAX_ROWS]; /* of a micro-batch */
+    int nrows;
+    int64_t step_rows;
+    int ntypes;
+    struct bounds bounds[MAX_ROWS][NCHECKPOINTING][NTYPES];
+    struct search_result *out;
+};
+
+static void add_strategy(struct space *s, const char *name, int shard, bool two_level, bool sized)
+{
+    struct strategy *to = &s->strategy[s->nstrategies];
+
+    if (s->nstrategies == MAX_STRATEGIES)
+        return;
+    s->nstrategies++;
+    *to = (struct strategy){.nsettings = 3, .shard_nranks = shard};
+    snprintf(to->settings[0], CHANGE_TEXT, "fsdp.sharding_strategy=%s", name);
+    if (sized)
+        snprintf(to->settings[1], CHANGE_TEXT, "fsdp.shard_size=%d", shard);
+    else
+        snprintf(to->settings[1], CHANGE_TEXT, "fsdp.shard_size=auto");
+    snprintf(to->settings[2], CHANGE_TEXT, "fsdp.two_level=%s", two_level ? "true" : "false");
+}
+
+static void list_strategies(struct space *s)
+{
+    const int node = s->base.node_nranks, n = s->ngpus;
+
+    s->nstrategies = 0;
+    add_strategy(s, "NO_SHARD", 1, false, false);
+    if (n == 1)
+        return;
+    for (int levels = 0; levels < (n > node ? 2 : 1); levels++) {
+        add_strategy(s, "FULL_SHARD", n, levels, false);
+        add_strategy(s, "SHARD_GRAD_OP", n, levels, false);
+    }
+    for (int size = node; size < n; size *= 2) {
+        if (n % size)
+            continue;
+        for (int levels = 0; levels < (size > node ? 2 : 1); levels++) {
+            add_strategy(s, "HYBRID_SHARD", size, levels, true);
+            add_strategy(s, "HYBRID_SHARD_ZERO2", size, levels, true);
+        }
+    }
+}
+
+static void list_rows(struct space *s)
+{
+    s->nrows = 0;
+    for (int rows = 1; s->nrows < MAX_ROWS; rows *= 2) {
+        if ((int64_t)rows * s->ngpus > s->step_rows)
+            break;
+        if (s->step_rows % ((int64_t)rows * s->ngpus) == 0)
+            s->rows[s->nrows++] = rows;
+    }
+    if (!s->nrows)
+        s->rows[s->nrows++] = 1;
+}
+
+/* Bit by bit: gradients reduced in bf16, fp8 gathered, bf16 moments. */
+enum { TYPE_REDUCE = 1, TYPE_GATHER = 2, TYPE_MOMENTS = 4 };
+
+struct point {
+    int strategy, rows, checkpointing, types;
+    int saving; /* 0: nothing; 1: split masters; 2: and the optimizer offloaded; 3: parameters */
+    int refined; /* 0: nothing; 1: prefetch; 2: buffers; 3: both */
+};
+
+static void add_setting(struct change *c, const char *text)
+{
+    if (c->nsettings < CHANGE_MAX_SETTINGS)
+        snprintf(c->setting[c->nsettings++], CHANGE_TEXT, "%s", text);
+}
+
+static void describe(struct change *c, const struct space *s, const struct point *p)
+{
+    static const char *const savings[] = {NULL, "fsdp.offload=none", "fsdp.offload=optimizer",
+                                          "fsdp.offload=params"};
+    const struct strategy *strategy = &s->strategy[p->strategy];
+    char text[CHANGE_TEXT];
+
+    *c = (struct change){.group = p->types ? CHANGE_NUMERICS : CHANGE_SAME,
+                         .nnumerics = __builtin_popcount((unsigned)p->types)};
+    for (int i = 0; i < strategy->nsettings; i++)
+        add_setting(c, strategy->settings[i]);
+    snprintf(text, sizeof text, "train.micro_batch_size=%d", s->rows[p->rows]);
+    add_setting(c, text);
+    if (s->step_rows != s->base.rows) {
+        snprintf(text, sizeof text, "train.global_batch_size=%lld", (long long)s->step_rows);
+        add_setting(c, text);
+    }
+    snprintf(text, sizeof text, "fsdp.activation_checkpointing=%s",
+             checkpointing[p->checkpointing]);
+    add_setting(c, text);
+    if (p->types & TYPE_REDUCE)
+        add_setting(c, "fsdp.reduce_dtype=bfloat16");
+    if (p->types & TYPE_GATHER)
+        add_setting(c, "fsdp.gather_dtype=float8_e4m3");
+    if (p->types & TYPE_MOMENTS)
+        add_setting(c, "optim.moment_dtype=bfloat16");
+    if (p->saving) {
+        add_setting(c, "optim.master=split");
+        add_setting(c, savings[p->saving]);
+    }
+    if (p->refined & 1)
+        add_setting(c, "fsdp.backward_prefetch=2");
+    if (p->refined & 2)
+        add_setting(c, "fsdp.grad_buffers=3");
+}
+
+/* ---- the front ------------------------------------------------------------------------------- */
+
+static double worth(const struct search_point *p, enum search_goal goal)
+{
+    switch (goal) {
+    case SEARCH_COST:
+        return p->token_gpu_s;
+    case SEARCH_GPUS:
+        return p->ngpus + p->token_s; /* of as many GPUs the faster */
+    default:
+        return p->token_s;
+    }
+}
+
+static bool dominates(const struct search_point *a, const struct search_point *b)
+{
+    return a->token_s <= b->token_s && a->answer.device_nbytes <= b->answer.device_nbytes &&
+           a->token_gpu_s <= b->token_gpu_s && a->ngpus <= b->ngpus &&
+           a->change.nnumerics <= b->change.nnumerics;
+}
+
+static void add_to_front(struct search_result *out, const struct search_point *p,
+                         enum search_goal goal)
+{
+    int n = 0;
+
+    for (int i = 0; i < out->nfront; i++)
+        if (dominates(&out->front[i], p))
+            return;
+    for (int i = 0; i < out->nfront; i++)
+        if (!dominates(p, &out->front[i]))
+            out->front[n++] = out->front[i];
+    if (n == SEARCH_MAX_FRONT) { /* the worst for the goal gives way */
+        if (worth(&out->front[n - 1], goal) <= worth(p, goal)) {
+            out->nfront = n;
+            return;
+        }
+        n--;
+    }
+    int at = n;
+    for (; at > 0 && worth(&out->front[at - 1], goal) > worth(p, goal); at--)
+        out->front[at] = out->front[at - 1];
+    out->front[at] = *p;
+    out->nfront = n + 1;
+}
+
+/* ---- planning points ------------------------------------------------------------------------- */
+
+static bool goes_on(struct space *s)
+{
+    struct search_result *out = s->out;
+
+    if (out->complete && s->opts->progress &&
+        !s->opts->progress(s->opts->ctx, out->nplanned,
+                           out->nfront ? &out->front[0].answer : NULL))
+        out->complete = false;
+    return out->complete;
+}
+
+static double activations(const struct answer *a)
+{
+    double nbytes = 0;
+    for (int i = 0; i < a->nmemory; i++)
+        if (!a->memory[i].host && !strncmp(a->memory[i].what, "activations, saved", 18))
+            nbytes += a->memory[i].nbytes;
+    return nbytes;
+}
+
+static void learn(struct bounds *b, const struct answer *a)
+{
+    double work = 0;
+
+    for (int k = 0; k < FSDP_WORK_NKINDS; k++)
+        work += a->times.work_s[k];
+    *b = (struct bounds){work / a->accumulation, activations(a), true};
+}
+
+/* Can the point be on the front at all? */
+static bool is_hopeless(const struct space *s, const struct point *p)
+{
+    const struct bounds *b = &s->bounds[p->rows][p->checkpointing][p->types];
+    const struct answer *base = &s->base;
+    struct search_point least = {.ngpus = s->ngpus};
+
+    describe(&least.change, s, p);
+    if (s->opts->no_bounds || !b->known)
+        return false;
+    const double accumulation =
+        ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
+    least.answer.device_nbytes =
+        b->activation_nbytes + bound_states(base, s->strategy[p->strategy].shard_nranks,
+                                            p->types & TYPE_MOMENTS, p->saving > 0, p->saving > 1);
+    least.token_s =
+        b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->seq_len);
+    least.token_gpu_s = least.token_s * s->ngpus;
+    if (base->limit_nbytes > 0 &&
+        least.answer.device_nbytes + base->reserved_nbytes > base->limit_nbytes)
+        return true;
+    for (int i = 0; i < s->out->nfront; i++)
+        if (dominates(&s->out->front[i], &least))
+            return true;
+    return false;
+}
+
+enum tried { TRIED_FITS, TRIED_LARGE, TRIED_NOT };
+
+static enum tried try_point(struct space *s, const struct point *p)
+{
+    struct question q = *s->q;
+    struct search_point found = {.ngpus = s->ngpus};
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (is_hopeless(s, p)) {
+        s->out->npruned++;
+        return TRIED_LARGE;
+    }
+    q.ngpus = s->ngpus;
+    q.quick = true;
+    describe(&found.change, s, p);
+    s->out->nplanned++;
+    if (change_answer(&found.answer, &q, &found.change, &err)) {
+        s->out->nrefused++;
+        return TRIED_NOT;
+    }
+    struct bounds *b = &s->bounds[p->rows][p->checkpointing][p->types];
+    if (!b->known)
+        learn(b, &found.answer);
+    found.token_s = found.answer.step_s / found.answer.step_tokens;
+    found.token_gpu_s = found.token_s * s->ngpus;
+    if (found.answer.fits) {
+        add_to_front(s->out, &found, s->opts->goal);
+        return TRIED_FITS;
+    }
+    s->out->nlarge++;
+    if (!(s->out->least.token_s > 0) ||
+        found.answer.device_nbytes < s->out->least.answer.device_nbytes)
+        s->out->least = found;
+    return TRIED_LARGE;
+}
+
+/* What saves memory costs time, so that each is tried only where there is too little without it. */
+static void try_savings(struct space *s, struct point p)
+{
+    for (p.saving = 0; p.saving < 4 && goes_on(s); p.saving++)
+        if (try_point(s, &p) != TRIED_LARGE)
+            return;
+}
+
+static void search_space(struct space *s)
+{
+    struct point p = {0};
+
+    for (p.types = 0; p.types < s->ntypes; p.types++)
+        for (p.checkpointing = 0; p.checkpointing < NCHECKPOINTING; p.checkpointing++)
+            for (p.rows = s->nrows - 1; p.rows >= 0; p.rows--)
+                for (p.strategy = s->nstrategies - 1; p.strategy >= 0; p.strategy--) {
+                    if (!goes_on(s))
+                        return;
+                    try_savings(s, p);
+                }
+}
+
+/* ---- refining -------------------------------------------------------------------------------- */
+
+static void refine(struct space *s)
+{
+    static const char *const more[] = {"fsdp.backward_prefetch=2", "fsdp.grad_buffers=3",
+                                       "fsdp.reshard_after_forward=false"};
+    struct search_point *front = fsdp_alloc(SEARCH_MAX_FRONT, sizeof *front, "search", NULL);
+    const int n = s->out->nfront;
+    struct question q = *s->q;
+
+    if (!front)
+        return;
+    memcpy(front, s->out->front, (size_t)n * sizeof *front);
+    q.quick = true;
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof more / sizeof more[0] && goes_on(s); k++) {
+            struct search_point found = {.change = front[i].change, .ngpus = front[i].ngpus};
+            q.ngpus = found.ngpus;
+            add_setting(&found.change, more[k]);
+            s->out->nplanned++;
+            if (change_answer(&found.answer, &q, &found.change, NULL) || !found.answer.fits)
+                continue;
+            found.token_s = found.answer.step_s / found.answer.step_tokens;
+            found.token_gpu_s = found.token_s * found.ngpus;
+            /* A setting more must give more than a plan can tell apart. */
+            if (found.token_s < front[i].token_s * (1 - ANSWER_EQUAL_PERCENT / 100.0))
+                add_to_front(s->out, &found, s->opts->goal);
+        }
+    fsdp_free(front);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int open_space(struct space *s, int ngpus, struct fsdp_err *err)
+{
+    struct question q = *s->q;
+
+    q.ngpus = s->ngpus = ngpus;
+    q.quick = true;
+    FSDP_TRY(answer_make(&s->base, &q, err));
+    s->step_rows = s->opts->most_rows > s->base.rows ? s->opts->most_rows : s->base.rows;
+    s->ntypes = s->opts->keep_numerics ? 1 : NTYPES;
+    memset(s->bounds, 0, sizeof s->bounds);
+    list_strategies(s);
+    list_rows(s);
+    return FSDP_OK;
+}
+
+/* Of points that are equal to the best, those that change fewer numbers come first. */
+static void mark_equal(struct search_result *out, enum search_goal goal)
+{
+    const double best = out->nfront ? worth(&out->front[0], goal) : 0;
+    int n = 0;
+
+    while (n < out->nfront && answer_is_equal(best, worth(&out->front[n], goal)))
+        n++;
+    for (int i = 1; i < n; i++) {
+        const struct search_point p = out->front[i];
+        int at = i;
+        for (; at > 0 && out->front[at - 1].change.nnumerics > p.change.nnumerics; at--)
+            out->front[at] = out->front[at - 1];
+        out->front[at] = p;
+    }
+    for (int i = 1; i < n; i++)
+        out->front[i].equal = true;
+}
+
+/* For time all GPUs; for cost and GPUs also half of them, a quarter, down to one node. */
+int search_run(struct search_result *out, const struct question *q, const struct search_opts *opts,
+               struct fsdp_err *err)
+{
+    struct space *s = fsdp_alloc(1, sizeof *s, "search", err);
+    const int node = q->cluster->clock.net.node_nranks;
+    int rc = FSDP_OK;
+
+    if (!s)
+        return FSDP_ENOMEM;
+    memset(out, 0, sizeof *out);
+    out->complete = true;
+    *s = (struct space){.q = q, .opts = opts, .out = out};
+    for (int n = q->ngpus; rc == FSDP_OK && n >= 1; n /= 2) {
+        rc = open_space(s, n, err);
+        if (rc == FSDP_OK)
+            search_space(s);
+        if (opts->goal == SEARCH_TIME || n % 2 || (n / 2) % (n / 2 < node ? 1 : node))
+            break;
+    }
+    if (rc == FSDP_OK)
+        refine(s);
+    mark_equal(out, opts->goal);
+    fsdp_free(s);
+    return rc;
+}
