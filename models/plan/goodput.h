@@ -15,13 +15,14 @@ struct goodput_in {
     int ngpus;
     double gpu_mtbf_h;  /* hours of one GPU between failures that end the job; 0: none fail */
     double save_held_s; /* a save holds up the training so long */
+    double save_s;      /* until it is on the storage; 0: as soon as it holds up no more */
     double restart_s;   /* from a failure until training continues, requeueing included */
     double interval_s;  /* of saves; 0: the best one; INFINITY: the run saves none */
 };
 
 struct goodput {
     double job_mtbf_s;      /* M: between failures of the job; INFINITY: there are none */
-    double best_interval_s; /* Daly's */
+    double best_interval_s; /* Daly's, and no shorter than a save takes */
     double best_share;      /* of the time that trains, with it: 0 to 1 */
     double interval_s;      /* the one taken */
     double share;           /* with it */
@@ -30,9 +31,11 @@ struct goodput {
                                                      add up to 1 */
     bool stalled; /* failures come faster than the run advances: share is 0 */
 };
-/* share = 1 - C/tau - tau/2M - R/M. J. T. Daly, "A higher order estimate of the optimum checkpoint
- * interval for restart dumps", Future Generation Computer Systems 22 (2006), equation 37. Where the
- * lost shares exceed 1, they are scaled to it. */
+/* share = 1 - C/tau - (tau/2 + S)/M - R/M, where S is what a save takes in the background: a
+ * failure meanwhile falls back on the one before. Of first order: below about a half it says too
+ * little. J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
+ * dumps", Future Generation Computer Systems 22 (2006), equation 37; but no save begins before the
+ * last is on the storage. Lost shares that exceed 1 are scaled to it. */
 void goodput(struct goodput *out, const struct goodput_in *in);
 /* Daly's interval between the end of a save and the begin of the next, for saves that hold up the
  * training C and a job that fails every M. INFINITY where M is. */

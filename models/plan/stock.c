@@ -29,7 +29,11 @@ static const struct stock_gpu {
     {"h200", "H200", 0.692, 0.63, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
     {"gh200", "GH200", 0.692, 0.63, 0.65, 361, 480, 360, 700, 132, STOCK_ASSUMED, STOCK_ASSUMED},
     {"b200", "B200", 0.69, 0.63, 0.60, 720, 900, 50, 1000, 148, STOCK_ASSUMED, STOCK_ASSUMED},
+    {"cpu", NULL, 0.7, 0, 0.2, 5, 0, 10, 100, 0, STOCK_ASSUMED, STOCK_ASSUMED},
 };
+/* A rank's share of a machine, to be measured. Its memory is the machine's. */
+static const struct gpu_peak cpu_peak = {
+    .name = "CPU", .tf32 = 0.1, .bandwidth_gbs = 10, .source = "fsdp-plan --measure replaces it"};
 enum { NGPUS = sizeof gpus / sizeof gpus[0] };
 
 /* The same for all. */
@@ -81,6 +85,11 @@ bool stock_is_assumed(const char *word)
     return !g || g->origin == STOCK_ASSUMED;
 }
 
+static const struct gpu_peak *peak_of(const struct stock_gpu *g)
+{
+    return g->gpu ? gpu_find(g->gpu) : &cpu_peak;
+}
+
 static int unknown(const char *word, struct fsdp_err *err)
 {
     char known[200] = "";
@@ -98,7 +107,7 @@ int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_er
 
     if (!g)
         return unknown(word, err);
-    const struct gpu_peak *peak = gpu_find(g->gpu);
+    const struct gpu_peak *peak = peak_of(g);
     *out = (struct fsdp_device_clock){
         .flops_16 = peak->bf16 * 1e12,
         .flops_8 = peak->f8 * 1e12,
@@ -113,9 +122,10 @@ int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_er
         .pointwise = common.pointwise,
         .step_s = common.step_s,
         .memory_nbytes = peak->memory_gb * 1e9,
-        .reserved_nbytes = common.reserved_nbytes,
+        .reserved_nbytes = g->gpu ? common.reserved_nbytes : 0,
         .watts = g->watts,
         .nsms = g->nsms,
+        .serial = !g->gpu,
     };
     snprintf(out->name, sizeof out->name, "%s", g->word);
     return FSDP_OK;
@@ -150,10 +160,11 @@ static int parse_cards(double *card, int *ncards, const char *word, struct fsdp_
             n = 0;
     }
     if (*end || n < 1 || n > 64)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "network '%s': after Gb comes x and the number of cards of a node, 1 to "
-                            "64, such as 400Gbx8",
-                            word);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "network '%s': after Gb comes x and the number of cards of a node, 1 to "
+            "64, such as 400Gbx8",
+            word);
     *card = gbits * 1e9 / 8;
     *ncards = (int)n;
     return FSDP_OK;
@@ -186,7 +197,7 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
         .node_half_nbytes = common.node_half_nbytes,
         .net_half_nbytes = common.net_half_nbytes,
         .host_nbytes_per_s = g->host_gbs * 1e9,
-        .contention = common.contention,
+        .contention = g->gpu ? common.contention : 0,
         .jitter = common.jitter,
     };
     return FSDP_OK;
@@ -195,37 +206,48 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
 int stock_facts(struct stock_fact *out, int max, const char *word)
 {
     const struct stock_gpu *g = find(word);
-    const struct gpu_peak *peak = g ? gpu_find(g->gpu) : NULL;
+    const struct gpu_peak *peak = g ? peak_of(g) : NULL;
     int n = 0;
 
     if (!g)
         return 0;
+    const bool gpu = g->gpu;
+    const enum stock_origin sheet = gpu ? STOCK_SHEET : STOCK_ASSUMED;
+    const enum stock_origin fitted = gpu ? STOCK_FITTED : STOCK_ASSUMED;
+    const enum stock_origin tuned = gpu ? STOCK_MEASURED : STOCK_ASSUMED;
+    const char *runs = gpu ? RUNS : cpu_peak.source, *nccl = gpu ? NCCL_TESTS : cpu_peak.source;
+    const char *tuning = gpu ? "NCCL's tuning tables" : cpu_peak.source;
     const struct stock_fact facts[] = {
-        {"peak of 16-bit products", peak->bf16, "TFLOP/s", peak->source, STOCK_SHEET},
-        {"memory bandwidth", peak->bandwidth_gbs, "GB/s", peak->source, STOCK_SHEET},
-        {"share of the peak that products reach", g->product_share, "", RUNS, g->origin},
-        {"the same of 8-bit products", g->product_share_8, "", RUNS, g->origin},
-        {"the same of attention", g->attention_share, "", RUNS, g->origin},
-        {"bandwidth inside a node", g->node_gbs, "GB/s", NCCL_TESTS, g->node_origin},
-        {"the same of all-reduce in switches", g->nvls_gbs, "GB/s", NCCL_TESTS, g->node_origin},
-        {"copies between host and device", g->host_gbs, "GB/s", "PCIe generation", STOCK_ASSUMED},
-        {"size at which a product reaches half", common.product_half, "", RUNS, STOCK_FITTED},
-        {"share of the memory bandwidth", common.memory_share, "", RUNS, STOCK_FITTED},
-        {"share of the cards in flat rings", common.flat_share, "", RUNS, STOCK_FITTED},
+        {gpu ? "peak of 16-bit products" : "peak of 32-bit products", gpu ? peak->bf16 : peak->tf32,
+         "TFLOP/s", peak->source, sheet, gpu ? "gpu.peak_bf16" : "gpu.peak_fp32"},
+        {"memory bandwidth", peak->bandwidth_gbs, "GB/s", peak->source, sheet, "gpu.hbm"},
+        {"share of the peak that products reach", g->product_share, "", runs, g->origin,
+         "gpu.product_share"},
+        {"the same of 8-bit products", g->product_share_8, "", runs, g->origin,
+         "gpu.product_share_fp8"},
+        {"the same of attention", g->attention_share, "", runs, g->origin, "gpu.attention_share"},
+        {"bandwidth inside a node", g->node_gbs, "GB/s", nccl, g->node_origin, "node.nvlink"},
+        {"the same of all-reduce in switches", g->nvls_gbs, "GB/s", nccl, g->node_origin,
+         "node.nvls"},
+        {"copies between host and device", g->host_gbs, "GB/s",
+         gpu ? "PCIe generation" : cpu_peak.source, STOCK_ASSUMED, "gpu.pcie"},
+        {"size at which a product reaches half", common.product_half, "", runs, fitted,
+         "gpu.product_half"},
+        {"share of the memory bandwidth", common.memory_share, "", runs, fitted, "gpu.hbm_share"},
+        {"share of the cards in flat rings", common.flat_share, "", runs, fitted,
+         "network.eta_flat"},
         {"share of the cards on rails", common.rail_share, "", "no run identifies it",
-         STOCK_ASSUMED},
-        {"start of a collective", common.start_s * 1e6, "us", "NCCL's tuning tables",
-         STOCK_MEASURED},
-        {"hop inside a node", common.node_hop_s * 1e6, "us", "NCCL's tuning tables",
-         STOCK_MEASURED},
-        {"hop between nodes", common.net_hop_s * 1e6, "us", "NCCL's tuning tables",
-         STOCK_MEASURED},
-        {"slowdown of compute beside communication", common.contention, "", RUNS, STOCK_FITTED},
-        {"spread of a rank's step", common.jitter, "", RUNS, STOCK_FITTED},
+         STOCK_ASSUMED, "network.eta_rail"},
+        {"start of a collective", common.start_s * 1e6, "us", tuning, tuned, "network.start_us"},
+        {"hop inside a node", common.node_hop_s * 1e6, "us", tuning, tuned, "network.node_hop_us"},
+        {"hop between nodes", common.net_hop_s * 1e6, "us", tuning, tuned, "network.hop_us"},
+        {"slowdown of compute next to communication", gpu ? common.contention : 0, "", runs, fitted,
+         "network.contention"},
+        {"spread of a rank's step", common.jitter, "", runs, fitted, "network.jitter"},
         {"time of a step besides its list", common.step_s * 1e3, "ms", "no run identifies it",
-         STOCK_ASSUMED},
-        {"memory for context and communicators", common.reserved_nbytes * 1e-9, "GB",
-         "no run identifies it", STOCK_ASSUMED},
+         STOCK_ASSUMED, "gpu.step_ms"},
+        {"memory for context and communicators", gpu ? common.reserved_nbytes * 1e-9 : 0, "GB",
+         "no run identifies it", STOCK_ASSUMED, "reserved_gib"},
     };
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++, n++)
         if (n < max)

@@ -23,6 +23,7 @@ struct stock_fact {
     double value; /* in the unit that `unit` names */
     const char *unit, *source;
     enum stock_origin origin;
+    const char *key; /* of a cluster.yaml, which gives another */
 };
 
 /* Clock of a GPU (or "cpu") and a network by words: "h100", "400Gbx8" (8 cards of 400 Gbit/s a
