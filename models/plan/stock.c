@@ -79,6 +79,16 @@ static const struct stock_gpu *find(const char *word)
     return NULL;
 }
 
+const char *stock_word_of(const char *model)
+{
+    const struct gpu_peak *peak = gpu_find(model);
+
+    for (int i = 0; peak && i < NGPUS; i++)
+        if (gpus[i].gpu && gpu_find(gpus[i].gpu) == peak)
+            return gpus[i].word;
+    return NULL;
+}
+
 bool stock_is_assumed(const char *word)
 {
     const struct stock_gpu *g = find(word);

@@ -33,6 +33,8 @@ int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_er
 /* node_nranks ranks on each node. The rest is that of the device's generation. */
 int stock_network(struct fsdp_net_clock *out, const char *device_word, const char *net_word,
                   int node_nranks, struct fsdp_err *err);
+/* The word of the device that a driver calls so; NULL: not known. */
+const char *stock_word_of(const char *model);
 /* Is no published run on such a device known? */
 bool stock_is_assumed(const char *device_word);
 /* Known words of devices, in the order of the table; NULL past the last. Static. */

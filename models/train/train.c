@@ -14,6 +14,7 @@
 
 #include "train.h"
 #include "end.h"
+#include "fit.h"
 #include "screen.h"
 #include "start.h"
 #include "tables.h"
@@ -96,7 +97,10 @@ static int set_up(struct train *t, const char *config, int noverrides, char *con
     t->parts.stop_requested = launch_stop_requested;
     FSDP_TRY(train_parts_local(&t->parts, t->oob, nodes, err));
     t->report.steps = t->parts.config->train.steps; /* of train.epochs, too */
-    FSDP_TRY(train_parts_engine(&t->parts, t->oob, nodes, err));
+    const int made = train_parts_engine(&t->parts, t->oob, nodes, err);
+    if (made == FSDP_ENOMEM && t->report.lead)
+        train_fit_tell(&t->parts, nodes, config, noverrides, overrides);
+    FSDP_TRY(made);
     FSDP_TRY(open_exposed(t, err));
     FSDP_TRY(train_watch_open(&t->loop.sinks.watch, t->parts.config, t->parts.fsdp, t->parts.mesh,
                               t->oob, nodes, err));
