@@ -148,10 +148,12 @@ static int write_trace(void *ctx, FILE *to, struct fsdp_err *err)
     return answer_trace(a->question, to, err);
 }
 
-static int advise(const struct answer *a, const struct question *question, struct fsdp_err *err)
+/* Whoever asks for it gets all of it. */
+static int advise(const struct answer *a, const struct question *question, bool asked,
+                  struct fsdp_err *err)
 {
     enum { MOST_OF_GROUP = 5, MOST_SECONDS = 4 };
-    const struct advice_opts opts = {.seconds = MOST_SECONDS};
+    const struct advice_opts opts = {.seconds = asked ? 0 : MOST_SECONDS};
     struct advice *advice = fsdp_alloc(1, sizeof *advice, "advice", err);
 
     if (!advice)
@@ -162,9 +164,10 @@ static int advise(const struct answer *a, const struct question *question, struc
     return FSDP_OK;
 }
 
+enum { AUTO, ALWAYS };
+
 static bool wants_advice(const struct plan_settings *set)
 {
-    enum { AUTO, ALWAYS };
     return set->advice == ALWAYS || (set->advice == AUTO && isatty(STDOUT_FILENO));
 }
 
@@ -183,7 +186,8 @@ static int answer(const struct plan_asked *asked, const struct plan_settings *se
         FSDP_TRY(plan_write(set->json, write_json, &answered, err));
     if (set->trace)
         FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
-    return wants_advice(set) ? advise(&a, &asked->question, err) : FSDP_OK;
+    return wants_advice(set) ? advise(&a, &asked->question, set->advice == ALWAYS, err)
+                             : FSDP_OK;
 }
 
 int main(int argc, char **argv)

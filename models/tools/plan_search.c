@@ -48,6 +48,11 @@ struct best {
     const struct search_point *point;
 };
 
+static const char *best_path(const struct plan_settings *set)
+{
+    return set->output ? set->output : "best.yaml";
+}
+
 static void write_head(const struct best *b, FILE *to)
 {
     const struct answer *a = &b->point->answer;
@@ -65,7 +70,7 @@ static void write_head(const struct best *b, FILE *to)
             a->band.basis,
             fsdp_nbytes_text(nbytes, (uint64_t)(a->device_nbytes + a->reserved_nbytes)),
             change_text(settings, sizeof settings, &b->point->change), a->nranks,
-            b->set->output ? b->set->output : "best.yaml");
+            best_path(b->set));
     if (b->set->model)
         fprintf(to, "# Name your data where FILL_IN stands.\n");
 }
@@ -89,13 +94,21 @@ static int write_best(void *ctx, FILE *to, struct fsdp_err *err)
     return rc;
 }
 
-static int keep_best(const struct best *b, struct fsdp_err *err)
+/* Before a search, which takes a while. */
+static int check_best(const struct plan_settings *set, struct fsdp_err *err)
 {
-    const char *path = b->set->output ? b->set->output : "best.yaml";
+    const char *path = best_path(set);
 
-    if (strcmp(path, "-") != 0 && !b->set->overwrite && !access(path, F_OK))
+    if (strcmp(path, "-") != 0 && !set->overwrite && !access(path, F_OK))
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s exists: name another file with -o, or add --overwrite", path);
+    return FSDP_OK;
+}
+
+static int keep_best(const struct best *b, struct fsdp_err *err)
+{
+    const char *path = best_path(b->set);
+
     FSDP_TRY(plan_write(path, write_best, (void *)(uintptr_t)b, err));
     if (strcmp(path, "-") != 0)
         printf("\n%s has the settings of 1\n", path);
@@ -115,9 +128,10 @@ int plan_search(const struct plan_asked *asked, const struct plan_settings *set,
         .progress = show,
         .ctx = &progress,
     };
-    struct search_result *result = fsdp_alloc(1, sizeof *result, "search", err);
     struct sigaction old, action = {.sa_handler = interrupt};
 
+    FSDP_TRY(check_best(set, err));
+    struct search_result *result = fsdp_alloc(1, sizeof *result, "search", err);
     if (!result)
         return FSDP_ENOMEM;
     sigaction(SIGINT, &action, &old);
@@ -127,8 +141,7 @@ int plan_search(const struct plan_asked *asked, const struct plan_settings *set,
         fputs("\r\033[K", stderr);
     if (rc == FSDP_OK) {
         *fits = result->nfront > 0;
-        search_print(result, &asked->question, &opts, set->output ? set->output : "best.yaml",
-                     stdout);
+        search_print(result, &asked->question, &opts, best_path(set), stdout);
     }
     if (rc == FSDP_OK && result->nfront)
         rc = keep_best(&(struct best){asked, set, &result->front[0]}, err);

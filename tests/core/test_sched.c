@@ -460,7 +460,8 @@ static void test_rows(void)
         const struct sched_op_info *info = &sched_infos[k];
         const struct sched_op op = {.kind = kind};
         complete += info->name && (info->accesses != NULL) == on_lane(&op) &&
-                    (!info->comm || info->nbytes) && !(info->nbytes && info->touched_nbytes);
+                    (!info->comm == !info->collective) &&
+                    !!info->collective + !!info->copied + !!info->touched_nbytes <= 1;
         run += (op_run_of(kind) == NULL) == sched_is_driven(kind);
     }
     ok(complete == SCHED_NKINDS, "%d of %d operations: name, accesses if on a lane, bytes if sent",

@@ -178,9 +178,8 @@ static const char expected[] =
     "operations of one lane run in this order; lanes wait for each other only where it is said\n"
     "(prev:N is operation N of the pass before). bytes: what a rank receives, with "
     "ring algorithms.\n"
-    "modelled times: 1e+06 tokens a micro-step; 2 FLOP per parameter and token "
-    "forward, 4 backward, at 100 TFLOP/s; collectives 10 us + bytes at 25 GB/s; optimizer memory "
-    "at 1000 GB/s.\n";
+    "modelled times: toy; products at 100% of 100 TFLOP/s, memory at 1000 GB/s; nodes of 4, 25 GB/s "
+    "inside a node, 25 GB/s a network card.\n";
 
 static char *print(struct fsdp *f, bool json, const struct fsdp_clock *clock)
 {

@@ -127,7 +127,7 @@ int answer_json(const struct answer *a, const struct question *q, FILE *to, stru
     json_t *all = answer_object(a, q);
     int rc = FSDP_OK;
 
-    if (!all || json_dumpf(all, to, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || fputc('\n', to) < 0)
+    if (!all || json_dumpf(all, to, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) || fputc('\n', to) < 0)
         rc = fsdp_err_set(err, all ? FSDP_EIO : FSDP_ENOMEM, "the answer as JSON");
     json_decref(all);
     return rc;

@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fsdp-plan: its table and its JSON say the same; plans, advice and searches of real runs; what is refused.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
+run() { timeout -k 5 120 "$BIN/fsdp-plan" "$@" >log 2>err; }
+holds() { grep -q -E -- "$2" "$1"; }
+refused() { # text that the error must hold, then arguments
+    local want=$1
+    shift
+    run "$@"
+    local rc=$?
+    ok "$([ $rc = 2 ] && holds err "$want" && [ "$(wc -l <err)" = 1 ] && [ ! -s log ]; echo $?)" "refused: $want"
+    [ "$rc" = 2 ] || sed 's/^/# /' err
+}
+
+make_input 200
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 32}
+train: {steps: 5, global_batch_size: 16, micro_batch_size: 2, seed: 2}
+fsdp: {timeout: 60}
+END
+mkdir llama
+cat >llama/config.json <<END
+{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+ "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+ "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}
+END
+
+# ---- one answer ------------------------------------------------------------------------------------
+
+run run.yaml --gpus 8
+ok $? "a run.yaml on eight GPUs"
+ok "$(holds log '^FULL_SHARD, 8, ' && holds log '^step ' && holds log '^error .*within 20 %' && holds log 'fits$'; echo $?)" \
+    "its strategy, time, band with its basis, and memory"
+ok "$(! grep -n '.\{81\}' log >&2; echo $?)" "the table has 80 columns"
+run --model llama --seq 8192 --nodes 8 --batch 4M --tokens 1T --json answer.json --trace plan.json
+ok $? "a model without a run"
+ok "$(holds log '8\.03B parameters on 64 h100 \(8 nodes of 8\)' && holds log 'GPU-hours'; echo $?)" "says whose answer it is"
+ok "$(python3 - <<'PY'
+import json
+a = json.load(open("answer.json"))
+table = open("log").read()
+t, m = a["time"], a["memory"]
+assert t["step_s"]["low"] < t["step_s"]["value"] < t["step_s"]["high"] and t["step_s"]["basis"]
+assert abs(a["run"]["rows_per_step"] * 8192 / t["step_s"]["value"] / t["tokens_per_s"]["value"] - 1) < 1e-6
+assert f'{t["tokens_per_s_per_gpu"]["value"]:,.0f} a GPU' in table
+parts = t["products_s"] + t["attention_s"] + t["pointwise_s"] + t["optimizer_s"] + t["slowed_s"] + t["exposed_s"]
+assert parts <= t["step_s"]["value"] and parts > 0.9 * t["step_s"]["value"], parts
+assert m["planned_bytes"] == sum(r["bytes"] for r in m["rows"] if not r["host"])
+assert m["fits"] == (m["planned_bytes"] + m["reserved_bytes"] <= m["device_bytes"])
+assert all(n["origin"] in ("data sheet", "measured", "fitted", "assumed", "given") and n["source"] for n in a["clock"]["numbers"])
+assert len(json.load(open("plan.json"))["traceEvents"]) > 1000
+PY
+echo $?)" "the JSON has the table's numbers, with bands and origins, and the trace the list"
+run --model llama --seq 8192 --gpus 8 --json - train.micro_batch_size=4
+ok "$([ $? = 1 ] && python3 -c 'import json,sys; a = json.load(open("log")); assert not a["memory"]["fits"]'; echo $?)" \
+    "a run that does not fit ends with 1; JSON on standard output is alone there"
+run run.yaml --gpus 8 --nodes 1 -v
+ok "$(holds log '^numbers of the clock' && holds log 'fitted: ' && holds log 'assumed: '; echo $?)" "-v gives each number's origin"
+
+# ---- the same list as the run ----------------------------------------------------------------------
+
+run run.yaml --gpu cpu --gpus 2 --trace plan.json
+"$launch" -n 2 --dump-schedule=dump.txt run.yaml >/dev/null 2>&1
+ok "$(python3 - <<'PY'
+import json, re
+plan = [e for e in json.load(open("plan.json"))["traceEvents"] if e["ph"] == "X" and e["pid"] == 0 and "op" in e.get("args", {})]
+ops = [l for l in open("dump.txt").read().split("evaluation pass")[0].splitlines() if re.match(r" +\d+  ", l)]
+shown = [l for l in ops if not re.search(r"  (free|leave|micro_end) ", l + " ")]
+assert len(plan) == len(shown) > 50, (len(plan), len(shown))
+PY
+echo $?)" "the plan's list is that of --dump-schedule"
+
+# ---- advice ----------------------------------------------------------------------------------------
+
+run --model llama --seq 8192 --gpus 64 --advice always
+ok "$([ $? -le 1 ] && holds log '^what to change' && holds log 'plans in all'; echo $?)" "advice"
+run --model llama --seq 8192 --gpus 8 --advice always train.micro_batch_size=4
+ok "$([ $? = 1 ] && holds log 'makes it fit'; echo $?)" "of a run that does not fit, what makes it fit"
+settings=$(sed -n '/makes it fit/{n;p;}' log | grep -o -E '[a-z]+\.[a-z_]+=.*')
+run --model llama --seq 8192 --gpus 8 train.micro_batch_size=4 $settings
+ok $? "with $settings it does"
+"$launch" -n 2 run.yaml fsdp.memory_limit=0.0008 >log 2>err
+ok "$([ $? != 0 ] && holds err 'what makes it fit|no setting alone' && holds err 'fsdp-plan run.yaml --gpus 2'; echo $?)" \
+    "fsdp-launch tells it where memory is short"
+
+# ---- search ----------------------------------------------------------------------------------------
+
+run --model llama --seq 8192 --nodes 4 --search --keep-numerics
+ok $? "search"
+ok "$(holds log 'ruled out by bounds' && holds log '^  1 ' && ! holds log 'dtype=bfloat16|float8'; echo $?)" "keeps numerics"
+ok "$(holds best.yaml 'FILL_IN' && holds best.yaml '^# .*planned to take'; echo $?)" "best.yaml says what it is"
+refused 'best.yaml exists' --model llama --seq 8192 --nodes 4 --search --keep-numerics
+run run.yaml --gpu cpu --gpus 2 --node-size 2 --search -o tiny.yaml
+ok "$([ $? = 0 ] && "$launch" -n 2 tiny.yaml checkpoint.path= log.metrics= >log 2>err; echo $?)" "a best.yaml of a run starts as it is"
+run --model llama --seq 8192 --nodes 4 --search --keep-numerics --goal gpus -o gpus.yaml
+ok "$(holds log '^  1 +[0-9]+ GPUs'; echo $?)" "the fewest GPUs"
+
+# ---- refusals --------------------------------------------------------------------------------------
+
+refused 'no run: give' --gpus 8
+refused 'known are a100' run.yaml --gpu h10
+refused 'such as 400Gbx8' run.yaml --net fast
+refused 'multiple of --node-size' run.yaml --gpus 12
+refused 'leave out one' run.yaml --gpus 16 --nodes 1
+refused 'give one of them' run.yaml --model llama
+refused 'section.key=value' run.yaml other.yaml
+refused 'holds no config.json' --model .
+refused 'missing.yaml' missing.yaml
+refused 'not a number of tokens' run.yaml --tokens lots
+refused 'set data.seq_len' run.yaml --seq 4096
+refused 'sharding_strategy' run.yaml fsdp.sharding_strategy=FULL
+refused 'cannot write' run.yaml --json no/such/folder.json
+
+echo "1..$n"
+exit $bad
