@@ -103,12 +103,20 @@ static const struct gpu_peak *peak_of(const struct stock_gpu *g)
 static int unknown(const char *word, struct fsdp_err *err)
 {
     char known[200] = "";
+    const char *near = NULL;
+    int distance = 3;
 
     for (int i = 0; i < NGPUS; i++) {
         const size_t len = strlen(known);
+        const int d = fsdp_text_distance(word, gpus[i].word);
+        if (d < distance) {
+            near = gpus[i].word;
+            distance = d;
+        }
         snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", gpus[i].word);
     }
-    return fsdp_err_set(err, FSDP_ENOTFOUND, "GPU '%s' is not known; known are %s", word, known);
+    return fsdp_err_set(err, FSDP_ENOTFOUND, "GPU '%.60s' is not known%s%s%s; known are %s", word,
+                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "", known);
 }
 
 int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_err *err)

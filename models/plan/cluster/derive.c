@@ -92,7 +92,7 @@ static int check_given(const struct cluster_impl *impl, struct fsdp_err *err)
         return cluster_refuse(impl, "gpu.like", err,
                               "must be given, such as 'gpu: h100'; or gpu.peak_bf16, gpu.hbm and "
                               "gpu.memory_gib");
-    if (raw->node.gpus < 0)
+    if (raw->node.gpus < 1)
         return cluster_refuse(impl, "node.gpus", err,
                               "must be given: the GPUs of a node, such as 8");
     if (raw->network.cards[0] && is_given(raw->node.nic))

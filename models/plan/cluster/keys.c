@@ -43,7 +43,7 @@ const struct fsdp_tunable cluster_table_of_keys[] = {
     STOCK(gpu, pointwise, "0<..100", "Bytes of pointwise kernels, relative to those described"),
     STOCK(gpu, launch_us, "0..1e6", "Microseconds in which the host enqueues a kernel"),
     STOCK(gpu, step_ms, "0..1e6", "Milliseconds of a step besides its list"),
-    ROW("node.gpus", INT, "auto", "auto=-1|1..1024", node.gpus,
+    ROW("node.gpus", INT, NULL, "1..1024", node.gpus,
         "GPUs of a node. 'node: 8' is short for it"),
     STOCK(node, nvlink, RATE, "Bytes per second of a GPU inside the node, each direction"),
     STOCK(node, nvls, "0..1e15", "The same of all-reduce in the switches; 0: they do not reduce"),
