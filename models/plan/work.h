@@ -6,7 +6,7 @@
 
 #include "fsdp/clock.h"
 
-enum { WORK_MAX = 16 };
+enum { WORK_MAX = 32 };
 struct work_list {
     struct fsdp_work item[WORK_MAX];
     int nitems;
