@@ -117,6 +117,7 @@ int fsdp_clock_check(const struct fsdp_clock *c, struct fsdp_err *err)
         {"bandwidth inside a node", c->net.node_nbytes_per_s, true},
         {"bandwidth of a network card", c->net.nic_nbytes_per_s, true},
         {"share of flat rings", c->net.flat_share, true},
+        {"fall of that share", c->net.flat_fall, false},
         {"share of rails", c->net.rail_share, true},
         {"bandwidth between host and device", c->net.host_nbytes_per_s, true},
         {"latency", c->net.start_s, false},

@@ -21,13 +21,13 @@ static const struct stock_gpu {
     enum stock_origin node_origin;
 } gpus[] = {
     /*                              products  fp8   attn  node nvls host  W    SMs */
-    {"a100", "A100", 0.824, 0, 0.50, 235, 0, 22, 400, 108, STOCK_FITTED, STOCK_MEASURED},
-    {"a100-40", "A100-SXM4-40GB", 0.824, 0, 0.50, 235, 0, 22, 400, 108, STOCK_FITTED,
+    {"a100", "A100", 0.821, 0, 0.56, 235, 0, 22, 400, 108, STOCK_FITTED, STOCK_MEASURED},
+    {"a100-40", "A100-SXM4-40GB", 0.821, 0, 0.56, 235, 0, 22, 400, 108, STOCK_FITTED,
      STOCK_MEASURED},
-    {"h100", "H100", 0.692, 0.63, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
-    {"h100-500w", "H100 HBM2e", 0.576, 0.52, 0.54, 361, 480, 50, 500, 132, STOCK_FITTED, STOCK_MEASURED},
-    {"h200", "H200", 0.692, 0.63, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
-    {"gh200", "GH200", 0.692, 0.63, 0.65, 361, 480, 360, 700, 132, STOCK_ASSUMED, STOCK_ASSUMED},
+    {"h100", "H100", 0.692, 0.641, 0.635, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"h100-500w", "H100 HBM2e", 0.572, 0.53, 0.52, 361, 480, 50, 500, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"h200", "H200", 0.692, 0.641, 0.635, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"gh200", "GH200", 0.692, 0.641, 0.635, 361, 480, 360, 700, 132, STOCK_ASSUMED, STOCK_ASSUMED},
     {"b200", "B200", 0.69, 0.63, 0.60, 720, 900, 50, 1000, 148, STOCK_ASSUMED, STOCK_ASSUMED},
     {"cpu", NULL, 0.7, 0, 0.2, 5, 0, 10, 100, 0, STOCK_ASSUMED, STOCK_ASSUMED},
 };
@@ -39,7 +39,7 @@ enum { NGPUS = sizeof gpus / sizeof gpus[0] };
 /* The same for all. */
 static const struct {
     double product_half, attention_gradient, memory_share, pointwise, step_s;
-    double flat_share, rail_share, start_s, node_hop_s, net_hop_s, pat_hop_s;
+    double flat_share, flat_fall, rail_share, start_s, node_hop_s, net_hop_s, pat_hop_s;
     double node_half_nbytes, net_half_nbytes, contention, jitter, reserved_nbytes;
 } common = {
     .product_half = 3.2,
@@ -47,7 +47,8 @@ static const struct {
     .memory_share = 0.92,
     .pointwise = 1,
     .step_s = 0.002,
-    .flat_share = 0.53,
+    .flat_share = 0.574,
+    .flat_fall = 0.1,
     .rail_share = 0.85,
     .start_s = 8.4e-6,
     .node_hop_s = 3.4e-6,
@@ -55,7 +56,7 @@ static const struct {
     .pat_hop_s = 4e-6,
     .node_half_nbytes = 0,
     .net_half_nbytes = 0,
-    .contention = 0.41,
+    .contention = 0.5,
     .jitter = 0.0025,
     .reserved_nbytes = 2.5e9,
 };
@@ -207,6 +208,7 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
         .nvls_nbytes_per_s = g->nvls_gbs * 1e9,
         .nic_nbytes_per_s = card * ncards / node_nranks,
         .flat_share = common.flat_share,
+        .flat_fall = common.flat_fall,
         .rail_share = common.rail_share,
         .start_s = common.start_s,
         .node_hop_s = common.node_hop_s,

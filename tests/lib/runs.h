@@ -44,6 +44,7 @@ enum runs_constant {
     RUNS_A100_ATTENTION,
     RUNS_H100_ATTENTION,
     RUNS_FLAT_SHARE,
+    RUNS_FLAT_FALL,
     RUNS_CONTENTION,
     RUNS_JITTER,
     RUNS_NSTOCK,
@@ -59,16 +60,16 @@ enum runs_constant {
     RUNS_SCORE_NBYTES,
     RUNS_STEP_S,
     RUNS_DS_COLLECTIVES, /* DeepSpeed's ZeRO-3: of a layer */
-    RUNS_DS_CONTENTION,
     RUNS_TP_HIDDEN_TE,
     RUNS_TP_HIDDEN_ASYNC,
-    RUNS_TP_HIDDEN_NANOTRON,
     RUNS_DATA_HIDDEN,
     RUNS_NCONSTANTS
 };
 const char *runs_constant_name(enum runs_constant which);
 /* Values as they are in stock.c and in the table of frameworks. */
 void runs_constants(double value[RUNS_NCONSTANTS]);
+/* Is it fitted? Others are measured or assumed. */
+bool runs_constant_is_fitted(enum runs_constant which);
 /* The range of sensible values. */
 void runs_constant_range(double *low, double *high, enum runs_constant which);
 /* Does a row's time depend on it? */
@@ -100,6 +101,7 @@ struct runs {
     struct runs_row *row;
     struct runs_plan *plan; /* [nrows] */
     double *predicted;      /* [nrows]; 0: no prediction */
+    const char **lacks;     /* [nrows] why a row with all numbers has none, or NULL */
     int nrows;
     struct fsdp_device *device;
     double value[RUNS_NCONSTANTS];
@@ -117,7 +119,9 @@ struct runs_errors {
 struct runs_errors runs_errors(const struct runs *runs, const char *source, enum runs_which which);
 /* Source k in the order of the file; NULL past the last. */
 const char *runs_source(const struct runs *runs, int k);
-/* Coordinate descent from runs->value; without: a source that does not count, NULL for none. */
+/* Coordinate descent from runs->value over the logarithms of errors, of which more than 0.6 counts
+ * as 0.6; a row counts 1 / sqrt(rows of its source). without: a source that does not count, NULL
+ * for none. */
 int runs_fit(struct runs *runs, int rounds, const char *without, struct fsdp_err *err);
 /* As a table in Markdown. */
 void runs_print(const struct runs *runs, FILE *to);

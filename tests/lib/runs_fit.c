@@ -14,11 +14,15 @@ int runs_open(struct runs *runs, const char *file, struct fsdp_err *err)
     FSDP_TRY(fsdp_device_open(&runs->device, "cpu", 0, err));
     runs->plan = fsdp_alloc((size_t)runs->nrows + 1, sizeof *runs->plan, "plans", err);
     runs->predicted = fsdp_alloc((size_t)runs->nrows + 1, sizeof *runs->predicted, "times", err);
-    if (!runs->plan || !runs->predicted)
+    runs->lacks = fsdp_alloc((size_t)runs->nrows + 1, sizeof *runs->lacks, "times", err);
+    if (!runs->plan || !runs->predicted || !runs->lacks)
         return FSDP_ENOMEM;
     for (int i = 0; i < runs->nrows; i++)
-        if (!runs_lacks(&runs->row[i]) && !runs_is_foreign(&runs->row[i]))
-            FSDP_TRY(runs_plan(&runs->plan[i], &runs->row[i], runs->device, err));
+        if (!runs_lacks(&runs->row[i]) && !runs_is_foreign(&runs->row[i]) &&
+            runs_plan(&runs->plan[i], &runs->row[i], runs->device, NULL)) {
+            runs_plan_free(&runs->plan[i]);
+            runs->lacks[i] = "a shape that can be planned";
+        }
     return FSDP_OK;
 }
 
@@ -28,6 +32,7 @@ void runs_close(struct runs *runs)
         runs_plan_free(&runs->plan[i]);
     fsdp_free(runs->plan);
     fsdp_free(runs->predicted);
+    fsdp_free(runs->lacks);
     fsdp_free(runs->row);
     fsdp_device_close(runs->device);
     *runs = (struct runs){0};
@@ -37,7 +42,7 @@ int runs_predict_all(struct runs *runs, struct fsdp_err *err)
 {
     for (int i = 0; i < runs->nrows; i++) {
         runs->predicted[i] = 0;
-        if (!runs_lacks(&runs->row[i]))
+        if (!runs_lacks(&runs->row[i]) && !runs->lacks[i])
             FSDP_TRY(runs_predict(&runs->predicted[i], &runs->row[i], &runs->plan[i], runs->value,
                                   err));
     }
@@ -226,7 +231,7 @@ int runs_fit(struct runs *runs, int rounds, const char *without, struct fsdp_err
     if (rc == FSDP_OK)
         rc = weigh(&fit, err);
     for (int i = 0; i < RUNS_NCONSTANTS; i++)
-        step[i] = .12;
+        step[i] = runs_constant_is_fitted((enum runs_constant)i) ? .12 : 0;
     for (int round = 0; round < rounds && rc == FSDP_OK; round++)
         for (int i = 0; i < RUNS_NCONSTANTS && rc == FSDP_OK; i++)
             if (step[i] > .002)

@@ -110,6 +110,8 @@ struct fsdp_tier {
 };
 enum { FSDP_MAX_TIERS = 8 };
 
+enum { FSDP_FLAT_NODES = 16, FSDP_FLAT_MOST_NODES = 128 }; /* beyond, flat_share falls no further */
+
 /* Seconds of one collective that were measured. */
 struct fsdp_collective_time {
     enum fsdp_collective kind;
@@ -123,7 +125,9 @@ struct fsdp_net_clock {
     double node_nbytes_per_s; /* of a rank's link inside the node, each direction */
     double nvls_nbytes_per_s; /* all-reduce in the switches; 0: there are none */
     double nic_nbytes_per_s;  /* of a rank's share of the node's cards */
-    double flat_share;        /* of that which a ring over whole nodes reaches */
+    /* Of that which a ring over whole nodes reaches, where it spans FSDP_FLAT_NODES of them; over
+     * more of them less, by the power -flat_fall. */
+    double flat_share, flat_fall;
     double rail_share;        /* and a ring with one rank on each node */
     double start_s, node_hop_s, net_hop_s, pat_hop_s; /* of a collective; of each hop */
     /* A message of so many bytes reaches half the rate. */
