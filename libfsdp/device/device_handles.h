@@ -12,6 +12,8 @@ struct fsdp_device {
     const struct fsdp_device_ops *ops;
     void *state;
     _Atomic uint64_t nsyncs, nallocs, alloc_nbytes;
+    bool described; /* there is no device: fsdp_device_describe */
+    int capability; /* of a described GPU, 90 for 9.0 */
 };
 
 struct fsdp_lane {

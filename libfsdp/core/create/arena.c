@@ -466,7 +466,9 @@ void arena_destroy(struct fsdp *f)
 int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max)
 {
     for (int i = 0; i < f->mem.nrows && i < max; i++)
-        rows[i] = (struct fsdp_memory_row){f->mem.rows[i].what, f->mem.rows[i].nbytes,
-                                           f->mem.rows[i].host};
+        rows[i] = (struct fsdp_memory_row){.what = f->mem.rows[i].what,
+                                           .nbytes = f->mem.rows[i].nbytes,
+                                           .host = f->mem.rows[i].host,
+                                           .file = f->mem.rows[i].file};
     return f->mem.nrows;
 }

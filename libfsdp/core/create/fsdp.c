@@ -41,6 +41,15 @@ static int agree_on_memory(const struct fsdp *f, const struct fsdp_opts *opts, i
     return rc;
 }
 
+static int check_device(const struct fsdp_device *device, struct fsdp_err *err)
+{
+    if (!fsdp_device_is_described(device, NULL))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "device %s is described, not opened: it is good for fsdp_plan alone",
+                        fsdp_device_name(device));
+}
+
 int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
                 const struct fsdp_opts *opts, struct fsdp_device *device, struct fsdp_mesh *mesh,
                 struct fsdp_err *err)
@@ -55,7 +64,9 @@ int fsdp_create(struct fsdp **out, const struct fsdp_module_tree *tree,
         f->opts = *opts;
         f->device = device;
         f->mesh = mesh;
-        rc = plan_make(f, &local);
+        rc = check_device(device, &local);
+        if (rc == FSDP_OK)
+            rc = plan_make(f, &local);
         if (rc == FSDP_OK)
             rc = plan_text(&text, f, &local);
         plan_forget_borrowed(f);

@@ -300,7 +300,11 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
     f->planned_mesh.regather_size = shape.regather_size;
     f->planned_mesh.inner_size = shape.inner_size;
     f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
+    char *text = NULL;
     int rc = plan_make(f, err);
+    if (rc == FSDP_OK)
+        rc = plan_text(&text, f, err); /* for its hash */
+    free(text);
     plan_forget_borrowed(f);
     if (rc) {
         fsdp_destroy(f);

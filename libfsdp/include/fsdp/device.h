@@ -41,6 +41,13 @@ enum {
  * Local. */
 int fsdp_device_open(struct fsdp_device **out, const char *kind, unsigned flags,
                      struct fsdp_err *err);
+/* A device that is not opened and need not be here, for fsdp_plan alone: its name and
+ * fsdp_device_is_host are those of its kind, lanes and events can be made, and memory is refused
+ * (FSDP_EUNSUPPORTED). Nothing of CUDA is loaded. kind: "cpu"; "cuda", a GPU of compute capability
+ * 9.0; "sm_80" and so on, one of another, 8.0. FSDP_EUNSUPPORTED: no such kind. Local. */
+int fsdp_device_describe(struct fsdp_device **out, const char *kind, struct fsdp_err *err);
+/* Was it described? *capability (may be NULL) = that of a described GPU, 90 for 9.0; else 0. */
+bool fsdp_device_is_described(const struct fsdp_device *device, int *capability);
 /* *out = GPUs that this process sees; errors as of fsdp_device_open("cuda"). Local. */
 int fsdp_device_count(int *out, struct fsdp_err *err);
 /* Call it after its lanes, events and memory are freed. NULL is allowed. */

@@ -484,7 +484,8 @@ uint64_t fsdp_progress(const struct fsdp *f, struct fsdp_position *out);
 struct fsdp_memory_row {
     const char *what; /* "parameters (fp32 master)", "unsharded units", ... */
     uint64_t nbytes;  /* on this rank */
-    bool host;        /* of the host, or a file there, not the device */
+    bool host;        /* not of the device: of the host's memory, or a file there */
+    bool file;        /* a file (offload_dir); host is true, too */
 };
 /* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
  * writes at most max. Local. */
@@ -500,7 +501,9 @@ struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f);
 /* ---- the schedule, to look at (docs/schedule.md) --------------------------------------------- */
 
 /* Plans as fsdp_create does for a mesh of this shape, whose ranks need not exist: no memory, no
- * communicators. *out is good for fsdp_schedule_*, fsdp_memory_plan and fsdp_destroy alone.
+ * communicators. The device may be a described one (fsdp_device_describe). Hash, lists and memory are
+ * those of an engine of the same tree, options and shape. *out is good for fsdp_schedule_*,
+ * fsdp_memory_plan, fsdp_plan_hash and fsdp_destroy alone.
  * FSDP_EINVAL for a shape or options that cannot work. Local. */
 int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
               struct fsdp_device *device, struct fsdp_mesh_shape shape, struct fsdp_err *err);
