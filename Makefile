@@ -552,7 +552,7 @@ $(LIB)/libfsdp-launch.a: $(OBJ_launch) $(FLAGS)
 	$(call one_object,fsdp_launch)
 
 # Complete in itself: of libfsdp it holds copies of what it uses, and shows one table alone.
-$(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
+$(LIB)/libfsdp-cuda.so: $(OBJ_cuda) $(OBJ)/models/nn/cuda_sizes.o $(call ar_of,fsdp) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,-z,defs -Wl,-soname,$(@F) \
 		-Wl,--version-script=scripts/libfsdp-cuda.map -o $@ $(filter %.o %.a,$^) $(CUDA_LIBS)

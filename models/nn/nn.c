@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "nn/cuda_sizes.h"
 #include "nn/nn.h"
 #include "fsdp/sys/cuda.h"
 
 int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err)
 {
     const struct fsdp_cuda_backend *cuda = fsdp_device_cuda_backend(device);
+    int capability;
 
+    if (fsdp_device_is_described(device, &capability) && capability) {
+        *out = nn_cuda_described_ops(capability);
+        return FSDP_OK;
+    }
     if (!cuda) {
         *out = &nn_cpu_ops;
         return nn_blas_has_room(err);

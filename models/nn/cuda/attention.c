@@ -9,54 +9,13 @@
  * Each way that is taken, and why it is not cuDNN's, is logged once.
  */
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "nn_cuda.h"
 #if HAVE_CUDNN
 #include "cudnn_attention.h"
-
-enum choice { CUDNN, DETERMINISTIC, PLAIN };
-
-static enum choice chosen;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void choose_kernels(void)
-{
-    static const char *const words[] = {"cudnn", "deterministic", "plain"};
-    const char *text = getenv("FSDP_CUDA_ATTENTION");
-
-    if (!text || !*text)
-        return;
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(text, words[i])) {
-            chosen = (enum choice)i;
-            return;
-        }
-    fsdp_log(FSDP_LOG_WARN,
-             "FSDP_CUDA_ATTENTION=%s: takes cudnn, deterministic or plain; cudnn is used", text);
-}
 #endif
 
-enum { CUDNN_MOST_D = 128, MOST_REASONS = 16 };
-
-/* What cuDNN's plans do not do; NULL: none of it is asked for. */
-static const char *beyond_cudnn(const struct nn_attention *a)
-{
-    if (a->dtype == FSDP_F32)
-        return "fp32";
-    if (a->starts)
-        return "several documents in a row";
-    if (a->drop.p > 0)
-        return "dropout";
-    if (a->softcap > 0)
-        return "capped scores";
-    if (a->sinks)
-        return "sinks";
-    if (a->Tq != a->Tk)
-        return "keys kept from before";
-    return a->D % 8 == 0 && a->D <= CUDNN_MOST_D ? NULL : "heads of this size";
-}
+enum { MOST_REASONS = 16 };
 
 /* Reasons are constants, so that their addresses tell them apart. */
 static void tell_reason(const char *why)
@@ -82,10 +41,9 @@ static void tell_reason(const char *why)
 
 static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
-    const char *why = beyond_cudnn(a);
+    const char *why = nn_cuda_beyond_cudnn(a);
 #if HAVE_CUDNN
-    pthread_once(&once, choose_kernels);
-    if (!why && chosen == PLAIN)
+    if (!why && nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
         why = "FSDP_CUDA_ATTENTION=plain";
     else if (!why && !cudnn_attention_can(lane, a))
         why = "a batch of another shape than planned, or no plan of cuDNN for it";
@@ -101,10 +59,10 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
     const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
-    pthread_once(&once, choose_kernels);
-    const size_t planned = chosen == PLAIN || beyond_cudnn(shape)
+    const enum nn_cuda_attention chosen = nn_cuda_attention_chosen();
+    const size_t planned = chosen == NN_CUDA_PLAIN || nn_cuda_beyond_cudnn(shape)
                                ? 0
-                               : cudnn_attention_plan(shape, chosen == DETERMINISTIC);
+                               : cudnn_attention_plan(shape, chosen == NN_CUDA_DETERMINISTIC);
     return planned > plain ? planned : plain;
 #else
     return plain;

@@ -446,23 +446,11 @@ extern "C" int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const str
     return fsdp_cuda_launched(lane, "attention_forward", err);
 }
 
-/* delta, and dq in the type of q behind it. */
-static size_t delta_nelem(const struct nn_attention *x)
-{
-    return ((size_t)x->B * (size_t)x->NH * (size_t)x->Tq + 63) / 64 * 64;
-}
-
-extern "C" size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *x)
-{
-    const size_t nq = (size_t)x->B * (size_t)x->Tq * (size_t)x->NH * (size_t)x->D;
-    return delta_nelem(x) + (x->dtype == FSDP_F32 ? nq : (nq + 1) / 2);
-}
-
 extern "C" int nn_cuda_plain_attention_backward(struct fsdp_lane *lane,
                                                 const struct nn_attention *x, struct fsdp_err *err)
 {
     const size_t heads = (size_t)x->B * (size_t)x->Tq * (size_t)x->NH;
-    void *dq = x->work + delta_nelem(x);
+    void *dq = x->work + nn_cuda_attention_delta_nelem(x);
     attention_args a;
 
     FSDP_TRY(prepare_attention(&a, lane, x, err));

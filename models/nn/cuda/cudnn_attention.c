@@ -56,42 +56,30 @@ struct room {
     void *delta, *accum, *dq, *dk, *dv, *workspace;
 };
 
-static void *take_bytes(char **at, size_t nbytes)
-{
-    void *here = *at;
-    *at += (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return here;
-}
-
 /* Work memory lies as its caller has it. */
 static void *begin_of(void *work)
 {
     return (void *)(((uintptr_t)work + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-/* base: of begin_of; NULL: only the size is wanted, which it returns. */
-static size_t place_tensors(struct room *r, const struct plans *p, void *base)
+static void place_tensors(struct room *r, const struct plans *p, const struct nn_attention *a)
 {
-    const struct sdpa_shape *s = &p->shape;
-    const size_t rows = (size_t)s->B * (size_t)s->T, D = (size_t)s->D;
-    const size_t nq = rows * (size_t)s->NH * D, nk = rows * (size_t)s->NKV * D;
-    char *at = base;
+    const struct nn_cuda_room nbytes =
+        nn_cuda_room_of(a, p->shape.deterministic, (size_t)p->backward_nbytes);
+    char *at = begin_of(a->work);
 
-    r->delta = take_bytes(&at, rows * (size_t)s->NH * sizeof(float));
-    r->accum = take_bytes(&at, s->deterministic ? 0 : nq * sizeof(float));
-    r->dq = take_bytes(&at, nq * sizeof(uint16_t));
-    r->dk = take_bytes(&at, nk * sizeof(uint16_t));
-    r->dv = take_bytes(&at, nk * sizeof(uint16_t));
-    r->workspace = take_bytes(&at, (size_t)p->backward_nbytes);
-    return (size_t)(at - (char *)base);
+    r->delta = at;
+    r->accum = at += nbytes.delta;
+    r->dq = at += nbytes.accum;
+    r->dk = at += nbytes.dq;
+    r->dv = at += nbytes.dk;
+    r->workspace = at + nbytes.dv;
 }
 
-static size_t work_nelem(const struct plans *p)
+static size_t work_nelem(const struct plans *p, const struct nn_attention *a)
 {
-    struct room r;
-    const size_t backward = place_tensors(&r, p, NULL), forward = (size_t)p->forward_nbytes;
-    const size_t most = backward > forward ? backward : forward;
-    return (most + ALIGNMENT + sizeof(float) - 1) / sizeof(float);
+    return nn_cuda_cudnn_work_nelem(a, p->shape.deterministic, (size_t)p->forward_nbytes,
+                                    (size_t)p->backward_nbytes);
 }
 
 /* ---- making plans ---------------------------------------------------------------------------- */
@@ -145,10 +133,10 @@ static size_t plan_for(const struct nn_attention *a, int ordinal, bool determini
     struct plans *p = find_plans(a, ordinal);
 
     if (p)
-        return p->none ? 0 : work_nelem(p);
+        return p->none ? 0 : work_nelem(p, a);
     if (!(p = fsdp_alloc(1, sizeof *p, "plans of attention", &err)))
         return 0;
-    p->shape = (struct sdpa_shape){.B = deterministic ? 1 : a->B,
+    p->shape = (struct sdpa_shape){.B = nn_cuda_room_rows(a, deterministic),
                                    .T = a->Tq,
                                    .NH = a->NH,
                                    .NKV = a->NKV,
@@ -163,7 +151,7 @@ static size_t plan_for(const struct nn_attention *a, int ordinal, bool determini
         fsdp_log(FSDP_LOG_WARN, "attention: plain kernels are used, which are slow (%s)", err.text);
     p->next = all;
     all = p;
-    return p->none ? 0 : work_nelem(p);
+    return p->none ? 0 : work_nelem(p, a);
 }
 
 size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic)
@@ -331,7 +319,7 @@ int cudnn_attention_backward(struct fsdp_lane *lane, const struct nn_attention *
     struct room r;
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    place_tensors(&r, p, begin_of(a->work));
+    place_tensors(&r, p, a);
     for (int b = 0; b < a->B; b += p->shape.B)
         FSDP_TRY(backward_piece(lane, p, a, b, &r, err));
     return FSDP_OK;

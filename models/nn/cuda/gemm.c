@@ -9,58 +9,6 @@
  */
 #include "gemm.h"
 
-static int rows_of(const struct nn_matrix *x, int rows, int cols)
-{
-    return x->transposed ? cols : rows;
-}
-
-static size_t nelem_of(int rows, int cols)
-{
-    return ((size_t)rows * (size_t)cols + 63) / 64 * 64; /* work is cut at multiples of 256 bytes */
-}
-
-/* A matrix that is taken in two 16-bit halves: its shape as it lies, and how far apart the halves'
- * rows lie, at multiples of 16 bytes, where tensor cores read fast. */
-struct halves {
-    int nrows, ncols, ld;
-};
-
-static struct halves halves_of(const struct nn_product *g)
-{
-    const bool a = g->a.dtype == FSDP_F32;
-    const int rows = a ? g->m : g->k, cols = a ? g->k : g->n;
-    const int nrows = rows_of(a ? &g->a : &g->b, rows, cols), ncols = rows + cols - nrows;
-    return (struct halves){nrows, ncols, (ncols + 7) / 8 * 8};
-}
-
-static bool is_mixed(const struct nn_product *g)
-{
-    return g->a.dtype != g->b.dtype;
-}
-
-/* The type in which the products run. */
-static enum fsdp_dtype narrow_of(const struct nn_product *g)
-{
-    return g->a.dtype == FSDP_F32 ? g->b.dtype : g->a.dtype;
-}
-
-static bool needs_store(const struct nn_product *g)
-{
-    return g->c_dtype != FSDP_F32 && g->c_dtype != narrow_of(g);
-}
-
-size_t gemm_work_nelem(const struct nn_product *g)
-{
-    size_t nelem = 0;
-    if (is_mixed(g)) {
-        const struct halves h = halves_of(g);
-        nelem += nelem_of(h.nrows, h.ld);
-    }
-    if (needs_store(g))
-        nelem += nelem_of(g->m, g->n);
-    return nelem;
-}
-
 /* ---- dimensions that are no multiple of 16 bytes --------------------------------------------- */
 
 /* Tensor cores are fed in pieces of 16 bytes. Where a matrix has rows that start at such multiples
@@ -149,10 +97,10 @@ static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, str
 {
     struct nn_product plain = *g;
 
-    if (!needs_store(g) && (!g->bias || g->bias_dtype == g->c_dtype))
+    if (!nn_cuda_needs_store(g) && (!g->bias || g->bias_dtype == g->c_dtype))
         return one_type(lane, g, err);
     plain.bias = NULL;
-    if (needs_store(g)) {
+    if (nn_cuda_needs_store(g)) {
         plain.c = g->work;
         plain.ldc = g->n;
         plain.c_dtype = FSDP_F32;
@@ -163,18 +111,17 @@ static int uniform_types(struct fsdp_lane *lane, const struct nn_product *g, str
     const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
     if (g->bias)
         FSDP_TRY(nn_cuda_add_row(lane, &made, g->bias, g->bias_dtype, err));
-    return needs_store(g) ? nn_cuda_store(lane, &c, g->work, g->beta, err) : FSDP_OK;
+    return nn_cuda_needs_store(g) ? nn_cuda_store(lane, &c, g->work, g->beta, err) : FSDP_OK;
 }
 
 /* The small part first, so that the large one is rounded with it. */
 static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
-    const enum fsdp_dtype narrow = narrow_of(g);
+    const enum fsdp_dtype narrow = nn_cuda_narrow_of(g);
     struct nn_product part = *g;
     struct nn_matrix *wide = g->a.dtype == FSDP_F32 ? &part.a : &part.b;
-    const struct halves h = halves_of(g);
-    const size_t nelem = nelem_of(h.nrows, h.ld);
-    void *high = g->work, *low = nn_at(high, narrow, nelem);
+    const struct nn_cuda_half h = nn_cuda_half_of(g);
+    void *high = g->work, *low = nn_at(high, narrow, h.nelem);
     const struct nn_cuda_halves halves = {.high = high,
                                           .low = low,
                                           .narrow = narrow,
@@ -189,7 +136,7 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     wide->ld = h.ld;
     wide->dtype = narrow;
     wide->at = low;
-    part.work = g->work + nelem;
+    part.work = g->work + h.nelem;
     part.bias = NULL;
     FSDP_TRY(uniform_types(lane, &part, err));
     wide->at = high;
@@ -201,8 +148,8 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && is_mixed(g))
+    if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && nn_cuda_is_mixed(g))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "a product of %s with %s: not on CUDA",
                             fsdp_dtype_name(g->a.dtype), fsdp_dtype_name(g->b.dtype));
-    return is_mixed(g) ? mixed(lane, g, err) : uniform_types(lane, g, err);
+    return nn_cuda_is_mixed(g) ? mixed(lane, g, err) : uniform_types(lane, g, err);
 }

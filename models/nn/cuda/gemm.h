@@ -9,8 +9,6 @@
 /* A product of any mix of F32 with one 16-bit type: what cuBLASLt has not is made of what it has.
  */
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
-/* Elements of g->work; pointers are not read. */
-size_t gemm_work_nelem(const struct nn_product *g);
 
 /* ---- below, one call of the library ------------------------------------------------------------
  * a and b have one type, c has it or F32, bias has c's. */

@@ -2,19 +2,6 @@
 /* Linear and affine maps as matrix products. */
 #include "gemm.h"
 
-size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
-{
-    const struct nn_product all[] = {nn_linear_forward_product(shape),
-                                     nn_linear_backward_input_product(shape),
-                                     nn_linear_backward_weight_product(shape)};
-    size_t most = 0;
-    for (int i = 0; i < 3; i++) {
-        const size_t nelem = gemm_work_nelem(&all[i]);
-        most = nelem > most ? nelem : most;
-    }
-    return most;
-}
-
 /* ---- operators ------------------------------------------------------------------------------- */
 
 #define PRODUCT(name, type)                                                                        \

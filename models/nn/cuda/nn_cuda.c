@@ -4,8 +4,8 @@
 const struct nn_ops nn_cuda_ops = {
     .abi = NN_OPS_ABI,
     .name = "cuda",
-    .logits_nelem = (size_t)512 << 20,
-    .logits_align = 64,
+    .logits_nelem = NN_CUDA_LOGITS_NELEM,
+    .logits_align = NN_CUDA_LOGITS_ALIGN,
     .linear_work_nelem = nn_cuda_linear_work_nelem,
     .linear_forward = nn_cuda_linear_forward,
     .linear_backward_input = nn_cuda_linear_backward_input,

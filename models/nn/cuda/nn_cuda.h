@@ -5,6 +5,7 @@
 
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
+#include "nn/cuda_sizes.h"
 #include "nn/nn.h"
 
 #ifdef __cplusplus
@@ -57,15 +58,14 @@ NN_CUDA_OP(split_tokens, nn_split_tokens)
 NN_CUDA_OP(positions, nn_positions)
 int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool measure,
                  struct fsdp_err *err);
-size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape);
 size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape);
 
 extern const struct nn_ops nn_cuda_ops;
 
 /* ---- a lane's scratch ---------------------------------------------------------------------------
  * Memory that one operator uses and no operator finds as it left it: partial sums, and the
- * workspace of cuBLASLt. One piece a lane, allocated at the lane's first operator. */
-enum { NN_CUDA_SCRATCH_NBYTES = 64 << 20 };
+ * workspace of cuBLASLt. One piece a lane, NN_CUDA_SCRATCH_NBYTES, allocated at the lane's first
+ * operator. */
 static inline int nn_cuda_scratch(void **out, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     *out = fsdp_lane_scratch(lane, NN_CUDA_SCRATCH_NBYTES, err);
@@ -118,7 +118,6 @@ int nn_cuda_grouped_product(struct fsdp_lane *lane, const struct nn_grouped *arg
                             struct fsdp_err *err);
 
 /* Attention by plain kernels: any shape with heads of at most 256 elements. */
-size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);
 int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
                                     struct fsdp_err *err);
 int nn_cuda_plain_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,

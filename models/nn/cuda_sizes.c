@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_sizes.h"
+#include "product.h"
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static int rows_of(const struct nn_matrix *x, int rows, int cols)
+{
+    return x->transposed ? cols : rows;
+}
+
+static size_t nelem_of(int rows, int cols)
+{
+    return ((size_t)rows * (size_t)cols + 63) / 64 * 64; /* work is cut at multiples of 256 bytes */
+}
+
+bool nn_cuda_is_mixed(const struct nn_product *g)
+{
+    return g->a.dtype != g->b.dtype;
+}
+
+struct nn_cuda_half nn_cuda_half_of(const struct nn_product *g)
+{
+    const bool a = g->a.dtype == FSDP_F32;
+    const int rows = a ? g->m : g->k, cols = a ? g->k : g->n;
+    const int nrows = rows_of(a ? &g->a : &g->b, rows, cols), ncols = rows + cols - nrows;
+    const int ld = (ncols + 7) / 8 * 8;
+    return (struct nn_cuda_half){nrows, ncols, ld, nelem_of(nrows, ld)};
+}
+
+enum fsdp_dtype nn_cuda_narrow_of(const struct nn_product *g)
+{
+    return g->a.dtype == FSDP_F32 ? g->b.dtype : g->a.dtype;
+}
+
+bool nn_cuda_needs_store(const struct nn_product *g)
+{
+    return g->c_dtype != FSDP_F32 && g->c_dtype != nn_cuda_narrow_of(g);
+}
+
+static size_t product_nelem(const struct nn_product *g)
+{
+    return (nn_cuda_is_mixed(g) ? nn_cuda_half_of(g).nelem : 0) +
+           (nn_cuda_needs_store(g) ? nelem_of(g->m, g->n) : 0);
+}
+
+size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
+{
+    const struct nn_product all[] = {nn_linear_forward_product(shape),
+                                     nn_linear_backward_input_product(shape),
+                                     nn_linear_backward_weight_product(shape)};
+    size_t most = 0;
+    for (int i = 0; i < 3; i++) {
+        const size_t nelem = product_nelem(&all[i]);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
+/* ---- attention by plain kernels -------------------------------------------------------------- */
+
+size_t nn_cuda_attention_delta_nelem(const struct nn_attention *x)
+{
+    return ((size_t)x->B * (size_t)x->NH * (size_t)x->Tq + 63) / 64 * 64;
+}
+
+size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *x)
+{
+    const size_t nq = (size_t)x->B * (size_t)x->Tq * (size_t)x->NH * (size_t)x->D;
+    return nn_cuda_attention_delta_nelem(x) + (x->dtype == FSDP_F32 ? nq : (nq + 1) / 2);
+}
+
+/* ---- attention by cuDNN ---------------------------------------------------------------------- */
+
+static enum nn_cuda_attention chosen;
+static pthread_once_t chosen_once = PTHREAD_ONCE_INIT;
+
+static void choose_kernels(void)
+{
+    static const char *const words[] = {"cudnn", "deterministic", "plain"};
+    const char *text = getenv("FSDP_CUDA_ATTENTION");
+
+    if (!text || !*text)
+        return;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, words[i])) {
+            chosen = (enum nn_cuda_attention)i;
+            return;
+        }
+    fsdp_log(FSDP_LOG_WARN,
+             "FSDP_CUDA_ATTENTION=%s: takes cudnn, deterministic or plain; cudnn is used", text);
+}
+
+enum nn_cuda_attention nn_cuda_attention_chosen(void)
+{
+    pthread_once(&chosen_once, choose_kernels);
+    return chosen;
+}
+
+enum { CUDNN_MOST_D = 128, ROOM_ALIGN = 256, CONSTANT_NBYTES = 256 };
+
+const char *nn_cuda_beyond_cudnn(const struct nn_attention *a)
+{
+    if (a->dtype == FSDP_F32)
+        return "fp32";
+    if (a->starts)
+        return "several documents in a row";
+    if (a->drop.p > 0)
+        return "dropout";
+    if (a->softcap > 0)
+        return "capped scores";
+    if (a->sinks)
+        return "sinks";
+    if (a->Tq != a->Tk)
+        return "keys kept from before";
+    return a->D % 8 == 0 && a->D <= CUDNN_MOST_D ? NULL : "heads of this size";
+}
+
+int nn_cuda_room_rows(const struct nn_attention *shape, bool deterministic)
+{
+    return deterministic ? 1 : shape->B;
+}
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *s, bool deterministic,
+                                    size_t workspace_nbytes)
+{
+    const size_t rows = (size_t)nn_cuda_room_rows(s, deterministic) * (size_t)s->Tq;
+    const size_t nq = rows * (size_t)s->NH * (size_t)s->D;
+    const size_t nk = rows * (size_t)s->NKV * (size_t)s->D;
+    return (struct nn_cuda_room){
+        .delta = round_up(rows * (size_t)s->NH * sizeof(float), ROOM_ALIGN),
+        .accum = round_up(deterministic ? 0 : nq * sizeof(float), ROOM_ALIGN),
+        .dq = round_up(nq * sizeof(uint16_t), ROOM_ALIGN),
+        .dk = round_up(nk * sizeof(uint16_t), ROOM_ALIGN),
+        .dv = round_up(nk * sizeof(uint16_t), ROOM_ALIGN),
+        .workspace = round_up(workspace_nbytes, ROOM_ALIGN)};
+}
+
+size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, bool deterministic,
+                                size_t forward_nbytes, size_t backward_nbytes)
+{
+    const struct nn_cuda_room r = nn_cuda_room_of(shape, deterministic, backward_nbytes);
+    const size_t backward = r.delta + r.accum + r.dq + r.dk + r.dv + r.workspace;
+    const size_t most = backward > forward_nbytes ? backward : forward_nbytes;
+    /* Work memory lies as its caller has it. */
+    return (most + ROOM_ALIGN + sizeof(float) - 1) / sizeof(float);
+}
+
+/* With heads that share keys, dk and dv of each; deterministic, what is summed of two tiles; before
+ * compute capability 9.0, dq in fp32 once more. */
+size_t nn_cuda_cudnn_workspace(const struct nn_attention *s, bool deterministic, bool backward,
+                               int capability)
+{
+    const size_t B = (size_t)nn_cuda_room_rows(s, deterministic), T = (size_t)s->Tq;
+    const size_t heads = B * (size_t)s->NH, D = (size_t)s->D, tiles = round_up(T, 128);
+    size_t nbytes = CONSTANT_NBYTES;
+
+    if (backward && s->NH != s->NKV)
+        nbytes += 2 * sizeof(uint16_t) * heads * T * D;
+    if (backward && deterministic)
+        nbytes += 2 * heads * tiles * tiles;
+    else if (backward && capability < 90)
+        nbytes += sizeof(float) * heads * round_up(T, 8) * D;
+    return nbytes;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_sizes.h: how much memory the operators on CUDA take, without CUDA: what plans of memory for a
+ * GPU that is not here are made of. models/nn/cuda takes its own sizes from here.
+ */
+#ifndef NN_CUDA_SIZES_H
+#define NN_CUDA_SIZES_H
+
+#include "nn/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct nn_product;
+
+enum {
+    /* Scratch memory of the lane that computes, beside what is planned. */
+    NN_CUDA_SCRATCH_NBYTES = 64 << 20,
+    NN_CUDA_LOGITS_NELEM = 512 << 20, /* nn_ops.logits_nelem */
+    NN_CUDA_LOGITS_ALIGN = 64         /* nn_ops.logits_align */
+};
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Of an F32 with a 16-bit matrix: the F32 one is taken in two 16-bit halves. Its shape as it lies,
+ * how far apart the halves' rows lie, at multiples of 16 bytes, where tensor cores read fast, and
+ * the elements of a half. */
+struct nn_cuda_half {
+    int nrows, ncols, ld;
+    size_t nelem;
+};
+bool nn_cuda_is_mixed(const struct nn_product *g);
+struct nn_cuda_half nn_cuda_half_of(const struct nn_product *g);
+/* The type in which the products run. */
+enum fsdp_dtype nn_cuda_narrow_of(const struct nn_product *g);
+/* Is the output one that cuBLASLt cannot give, so that it is made in F32 first? */
+bool nn_cuda_needs_store(const struct nn_product *g);
+/* nn_ops.linear_work_nelem */
+size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* By plain kernels: delta (B, NH, Tq), and dq in the type of q behind it. */
+size_t nn_cuda_attention_delta_nelem(const struct nn_attention *shape);
+size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);
+
+/* What FSDP_CUDA_ATTENTION says. */
+enum nn_cuda_attention { NN_CUDA_CUDNN, NN_CUDA_DETERMINISTIC, NN_CUDA_PLAIN };
+enum nn_cuda_attention nn_cuda_attention_chosen(void);
+/* Why cuDNN's plans do not take this shape; NULL: they do. Static. */
+const char *nn_cuda_beyond_cudnn(const struct nn_attention *shape);
+
+/* Bytes of the pieces of work of cuDNN's backward plan for B sequences of T, in the order in which
+ * they lie, each a multiple of 256: sums of d_o o, dq in fp32, gradients that cannot take the place
+ * of q, k and v while the kernel reads them, and cuDNN's workspace. */
+struct nn_cuda_room {
+    size_t delta, accum, dq, dk, dv, workspace;
+};
+struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *shape, bool deterministic,
+                                    size_t workspace_nbytes);
+/* Sequences at once: deterministic plans are for one. */
+int nn_cuda_room_rows(const struct nn_attention *shape, bool deterministic);
+/* Elements of work of plans with these workspaces. */
+size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, bool deterministic,
+                                size_t forward_nbytes, size_t backward_nbytes);
+/* The workspace that cuDNN asks for, by what 9.19 was asked for GPUs that were described to it
+ * (tests/simt/cudnn_plans.sh): on compute capability 9.0 to the byte, on others to 256 bytes for heads
+ * of 16 elements or more. Local. */
+size_t nn_cuda_cudnn_workspace(const struct nn_attention *shape, bool deterministic, bool backward,
+                               int capability);
+
+/* ---- operators of a GPU that is described ---------------------------------------------------- */
+
+/* Sizes are those of a GPU of this compute capability (90: 9.0) with cuDNN; nothing can be called,
+ * as a described device has no memory. In described.c, which libfsdp-cuda.so does without. */
+const struct nn_ops *nn_cuda_described_ops(int capability);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

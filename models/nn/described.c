@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators of a GPU that is described: what plans of memory ask of them. The rest is the CPU's, and
+ * is not called. */
+#include <pthread.h>
+
+#include "cuda_sizes.h"
+
+static size_t attention_work(const struct nn_attention *shape, int capability)
+{
+    const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
+    const bool deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC;
+
+    if (nn_cuda_attention_chosen() == NN_CUDA_PLAIN || nn_cuda_beyond_cudnn(shape))
+        return plain;
+    const size_t planned = nn_cuda_cudnn_work_nelem(
+        shape, deterministic, nn_cuda_cudnn_workspace(shape, deterministic, false, capability),
+        nn_cuda_cudnn_workspace(shape, deterministic, true, capability));
+    return planned > plain ? planned : plain;
+}
+
+static size_t attention_work_hopper(const struct nn_attention *shape)
+{
+    return attention_work(shape, 90);
+}
+
+static size_t attention_work_ampere(const struct nn_attention *shape)
+{
+    return attention_work(shape, 80);
+}
+
+static struct nn_ops described[2];
+static pthread_once_t described_once = PTHREAD_ONCE_INIT;
+
+static void fill_tables(void)
+{
+    for (int i = 0; i < 2; i++) {
+        described[i] = nn_cpu_ops;
+        described[i].name = "cuda";
+        described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
+        described[i].logits_align = NN_CUDA_LOGITS_ALIGN;
+        described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
+        described[i].attention_work_nelem = i ? attention_work_hopper : attention_work_ampere;
+    }
+}
+
+const struct nn_ops *nn_cuda_described_ops(int capability)
+{
+    pthread_once(&described_once, fill_tables);
+    return &described[capability >= 90];
+}
