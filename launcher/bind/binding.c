@@ -195,7 +195,28 @@ int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_
     fsdp_free(cards);
     return rc;
 }
+
+int binding_planned(int nlocal)
+{
+    struct machine *machine = NULL;
+    cpu_set_t allowed, cores;
+    int ncores = 0;
+
+    if (nlocal > 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+        CPU_COUNT(&allowed) >= nlocal && machine_open(&machine, NULL) == FSDP_OK) {
+        machine_allowed(machine, &allowed);
+        ncores = machine_split(machine, &allowed, 0, nlocal, &cores);
+    }
+    machine_close(machine);
+    return ncores;
+}
 #else
+int binding_planned(int nlocal)
+{
+    (void)nlocal;
+    return 0;
+}
+
 int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                    const struct binding_opts *opts, struct fsdp_err *err)
 {

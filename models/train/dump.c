@@ -29,6 +29,17 @@ static bool is_json(const char *file)
     return len > 5 && strcmp(file + len - 5, ".json") == 0;
 }
 
+static void print_plan(const struct train_parts *p, FILE *to)
+{
+    if (fsdp_device_is_host(p->device))
+        fprintf(to, "\nplanned for device cpu, with %d thread%s a rank\n", p->threads,
+                p->threads == 1 ? "" : "s");
+    else
+        fprintf(to, "\nplanned for device %s, which is described: none was opened\n",
+                fsdp_device_name(p->device));
+    fprintf(to, "plan %016" PRIx64 "\n", fsdp_plan_hash(p->fsdp));
+}
+
 /* Of the device that was planned for; the host's rows, which are no part of it, stand below. */
 static void print_memory(const struct fsdp *f, FILE *to)
 {
@@ -96,6 +107,7 @@ static int write_schedule(const struct train_parts *p, const char *file, int nra
         rc = is_json(file) ? fsdp_schedule_trace(p->fsdp, &clock, to, err)
                            : fsdp_schedule_print(p->fsdp, &clock, to, err);
     if (!is_json(file)) {
+        print_plan(p, to);
         print_memory(p->fsdp, to);
         print_padding(&p->batch, to);
     }

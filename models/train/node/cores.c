@@ -70,6 +70,20 @@ int train_cores_share(const struct train_cores *cores)
     return cores->sharers > 0 && ncores > cores->sharers ? ncores / cores->sharers : 1;
 }
 
+int train_cores_planned(const struct fsdp_node_map *nodes, bool bound)
+{
+    struct train_cores cores = {.sharers = 0};
+    int ncores;
+
+    for (int r = 0; r < nodes->nranks; r++)
+        cores.sharers += binding_same_machine(nodes, r, 0);
+    if (bound && (ncores = binding_planned(cores.sharers)))
+        return ncores;
+    if (sched_getaffinity(0, sizeof cores.mask, &cores.mask) != 0)
+        return 1;
+    return train_cores_share(&cores);
+}
+
 const char *train_cores_list(char *out, size_t nbytes, const cpu_set_t *mask)
 {
     size_t len = 0;

@@ -25,6 +25,8 @@ void train_cores_judge(struct train_cores *out, const cpu_set_t *masks, const in
                        int rank, const struct fsdp_node_map *nodes);
 /* A fair number of threads for this rank, at least 1. */
 int train_cores_share(const struct train_cores *cores);
+/* Threads of the first rank of a run on nodes like this machine, without a GPU. Local. */
+int train_cores_planned(const struct fsdp_node_map *nodes, bool bound);
 /* "0-3,8"; ends in "..." where that is too long. Returns out. */
 const char *train_cores_list(char *out, size_t nbytes, const cpu_set_t *mask);
 

@@ -425,6 +425,34 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
                          : config_blame(c, rc, err); /* that rank's configuration is at fault */
 }
 
+/* What fsdp.device means here: auto takes a GPU where this machine has one that can be used. */
+static const char *planned_device(const struct train_parts *p)
+{
+    struct fsdp_err why = FSDP_ERR_INIT;
+    char device[16];
+    int ngpus = 0;
+
+    if (p->target)
+        return p->target;
+    config_word(device, sizeof device, p->config, "fsdp.device");
+    if (!strcmp(device, "cpu"))
+        return "cpu";
+    return !strcmp(device, "cuda") || (!fsdp_device_count(&ngpus, &why) && ngpus) ? "cuda" : "cpu";
+}
+
+static int describe_device(struct train_parts *p, const struct fsdp_node_map *nodes,
+                           struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_device_describe(&p->device, planned_device(p), err));
+    if (!fsdp_device_is_host(p->device))
+        return FSDP_OK;
+    p->threads = (int)p->config->train.threads;
+    if (!p->threads)
+        p->threads = train_cores_planned(nodes, p->config->train.bind != CONFIG_BIND_NONE);
+    nn_set_threads(p->threads);
+    return FSDP_OK;
+}
+
 int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
                      char *const *overrides, const struct fsdp_node_map *nodes,
                      struct fsdp_err *err)
@@ -433,7 +461,8 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
     struct fsdp_mesh_shape shape;
 
     FSDP_TRY(config_load(&p->config, path, noverrides, overrides, err));
-    FSDP_TRY(fsdp_device_open(&p->device, "cpu", 0, err));
+    FSDP_TRY(config_agree_text(&p->agree, p->config, err));
+    FSDP_TRY(describe_device(p, nodes, err));
     FSDP_TRY(open_model(p, err));
     config_divide(&p->batch, p->config, nodes->nranks);
     if (p->most_accumulation && p->batch.accumulation > p->most_accumulation)
