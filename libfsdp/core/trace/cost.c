@@ -70,6 +70,18 @@ uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op)
     return sched_received(&sched_infos[op->kind], &sizes);
 }
 
+bool trace_op_collective(struct sched_collective *out, const struct fsdp *f,
+                         const struct sched_op *op)
+{
+    const struct sched_op_info *info = &sched_infos[op->kind];
+    const struct sched_sizes sizes = sizes_of(f, op);
+
+    if (!info->collective)
+        return false;
+    *out = info->collective(&sizes);
+    return out->nranks > 1;
+}
+
 /* Its own parameters, and those of others that it uses under another name. */
 static double module_nelem(const struct fsdp_module_tree *tree, int module)
 {

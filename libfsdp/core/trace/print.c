@@ -176,6 +176,7 @@ int fsdp_schedule_trace(const struct fsdp *f, const struct fsdp_clock *clock, FI
         goto out;
     clock_text(text, sizeof text, clock);
     trace_json_begin(&json, to, 0);
+    json.clock = clock;
     for (int p = 0; p < 2; p++) {
         trace_json_process(&json, p, program_names[p]);
         trace_json_pass(&json, f, (enum fsdp_program)p, p, program_names[p], m[p].times);

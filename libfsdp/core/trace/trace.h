@@ -63,6 +63,9 @@ const char *trace_op_label(char *out, size_t out_nbytes, const struct fsdp *f,
                            const struct sched_op *op);
 /* Bytes that each rank receives, with ring algorithms. */
 uint64_t trace_op_nbytes(const struct fsdp *f, const struct sched_op *op);
+/* Which collective it is, of several ranks; false: none. */
+bool trace_op_collective(struct sched_collective *out, const struct fsdp *f,
+                         const struct sched_op *op);
 /* What it takes under a clock: on a lane so many seconds, or a transfer. */
 struct trace_cost {
     double seconds;
@@ -95,6 +98,7 @@ struct trace_json {
     FILE *to;
     bool more;     /* an event was written */
     double origin; /* time that is written as 0 */
+    const struct fsdp_clock *clock; /* of modelled times, NULL: they are measured */
 };
 void trace_json_begin(struct trace_json *json, FILE *to, double origin);
 /* A process and its tracks. */

@@ -111,9 +111,43 @@ static int micro_end_of(const struct sched *s, int begin)
     return begin;
 }
 
-static void put_args(FILE *to, const struct fsdp *f, const struct sched *s, int i)
+/* What an operation is made of, so that a reader can tell waiting from work, and groups of ranks
+ * from each other. */
+static void put_collective(FILE *to, const struct fsdp *f, const struct sched_op *op)
+{
+    struct sched_collective c;
+
+    if (trace_op_collective(&c, f, op))
+        fprintf(to, ", \"ranks\": %d, \"apart\": %d, \"bytes of all\": %llu", c.nranks, c.stride,
+                (unsigned long long)c.nbytes);
+}
+
+/* Where the model stood still: before a module, and after it. */
+static void put_visit(const struct trace_json *json, const struct fsdp *f, const struct sched *s,
+                      int i, const struct trace_time *times)
+{
+    static const char *const kinds[FSDP_WORK_NKINDS] = {"product us", "attention us", "bytes us"};
+    const struct trace_time *leave = &times[leave_of(s, i)];
+    double work_s[FSDP_WORK_NKINDS] = {0};
+
+    fputs(", \"entering us\": ", json->to);
+    put_microseconds(json->to, llround((times[i].end - times[i].begin) * 1e9));
+    fputs(", \"leaving us\": ", json->to);
+    put_microseconds(json->to, llround((leave->end - leave->begin) * 1e9));
+    if (!json->clock)
+        return;
+    trace_work_seconds(f, &s->ops[i], json->clock, work_s);
+    for (int kind = 0; kind < FSDP_WORK_NKINDS; kind++) {
+        fprintf(json->to, ", \"%s\": ", kinds[kind]);
+        put_microseconds(json->to, llround(work_s[kind] * 1e9));
+    }
+}
+
+static void put_args(const struct trace_json *json, const struct fsdp *f, const struct sched *s,
+                     int i, const struct trace_time *times)
 {
     const struct sched_op *op = &s->ops[i];
+    FILE *to = json->to;
 
     fprintf(to, ", \"args\": {\"op\": %d, \"micro\": %d", i, op->micro);
     if (op->slot >= 0)
@@ -121,6 +155,9 @@ static void put_args(FILE *to, const struct fsdp *f, const struct sched *s, int 
     uint64_t nbytes = trace_op_nbytes(f, op);
     if (nbytes)
         fprintf(to, ", \"bytes received\": %llu", (unsigned long long)nbytes);
+    put_collective(to, f, op);
+    if (op->kind == SCHED_ENTER)
+        put_visit(json, f, s, i, times);
     if (op->nwaits) {
         fputs(", \"waits for\": \"", to);
         for (int k = 0; k < op->nwaits; k++) {
@@ -155,7 +192,7 @@ static void put_op(struct trace_json *json, const struct fsdp *f, const struct s
         end = times[micro_end_of(s, i)].end;
     }
     put_interval(json, pid, track, category, name, begin, end);
-    put_args(json->to, f, s, i);
+    put_args(json, f, s, i, times);
 }
 
 void trace_json_pass(struct trace_json *json, const struct fsdp *f, enum fsdp_program program,
