@@ -36,11 +36,24 @@ double fsdp_work_flops(const struct fsdp_work *w)
     }
 }
 
-double fsdp_touch_seconds(const struct fsdp_device_clock *d, double nbytes)
+const char *fsdp_pass_name(enum fsdp_pass pass)
 {
-    const double measured = rates_at(&d->copies, FSDP_F32, nbytes > 1 ? nbytes : 1, 0, 0);
+    static const char *const names[FSDP_NPASSES] = {"copy", "branch",  "activation",
+                                                    "loss", "squares", "update"};
+    return names[pass];
+}
+
+double fsdp_pass_seconds(const struct fsdp_device_clock *d, enum fsdp_pass pass, bool gradient,
+                         enum fsdp_dtype type, double nbytes)
+{
+    const double measured = rates_pass(&d->copies, pass, gradient, type, nbytes);
     const double rate = measured > 0 ? measured : d->memory_nbytes_per_s * d->memory_share;
     return rate > 0 ? nbytes / rate : 0;
+}
+
+double fsdp_touch_seconds(const struct fsdp_device_clock *d, double nbytes)
+{
+    return fsdp_pass_seconds(d, FSDP_PASS_COPY, false, FSDP_F32, nbytes);
 }
 
 /* A product is bound by arithmetic or by memory. The share of the peak falls where a dimension is
@@ -70,7 +83,7 @@ static double product_seconds(const struct fsdp_device_clock *d, const struct fs
 static double attention_seconds(const struct fsdp_device_clock *d, const struct fsdp_work *w)
 {
     const double size = w->heads > 0 ? w->n / w->heads : w->n;
-    const double measured = rates_at(&d->attention, w->type, w->k, size, w->gradient ? 2 : 1);
+    const double measured = rates_attention(&d->attention, w->type, w->k, size, w->gradient);
     const double flops = fsdp_work_flops(w);
     const double scores = w->heads * w->m * w->k * d->score_nbytes;
     double rate = flops_peak(d, w->type) * d->attention_share;
@@ -95,7 +108,7 @@ double fsdp_work_seconds(const struct fsdp_device_clock *d, const struct fsdp_wo
         each = attention_seconds(d, w);
         break;
     default:
-        each = fsdp_touch_seconds(d, w->nbytes * pointwise);
+        each = fsdp_pass_seconds(d, w->pass, w->gradient, w->type, w->nbytes * pointwise);
         break;
     }
     return w->times * each;

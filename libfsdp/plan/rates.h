@@ -9,6 +9,14 @@
  * are weighed by the inverse square of the distance in the logarithms of m, n and k. 0: none of
  * that type. */
 double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k);
+/* Of attention over so many keys with heads of `size` elements: of the nearest size that was
+ * measured, between two numbers of keys a straight line of logarithms. 0: not measured. */
+double rates_attention(const struct fsdp_rates *rates, enum fsdp_dtype type, double keys,
+                       double size, bool gradient);
+/* Bytes/s of a pass over so many bytes, likewise; of its type where that was measured, else of any
+ * other, and of copies where the pass was not. */
+double rates_pass(const struct fsdp_rates *rates, enum fsdp_pass pass, bool gradient,
+                  enum fsdp_dtype type, double nbytes);
 /* Seconds of a collective of the same kind and group, likewise by its bytes: between two sizes a
  * straight line, beyond them at the rate of the nearest two. Negative: not measured. */
 double rates_collective(const struct fsdp_net_clock *net, enum fsdp_collective kind,

@@ -56,7 +56,9 @@ static int add_attention(const struct model *m, struct fsdp_module_tree *tree, i
         nbytes += 2 * rows * width * elem;
     if (t->post_norm)
         nbytes += 2 * rows * t->dim * elem;
-    work_add_bytes(&list, nbytes, PLAN_BACKWARD_BYTES, false, WORK_IN_LAYER);
+    work_add_pass(&list,
+                  &(struct work_pass){FSDP_PASS_BRANCH, nbytes, PLAN_BACKWARD_BYTES, type, false},
+                  WORK_IN_LAYER);
     return add_all(tree, module, &list, err);
 }
 
@@ -69,8 +71,8 @@ static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int mod
     const double elem = (double)fsdp_dtype_nbytes(type), chosen = rows * t->experts_per_token;
     struct work_list list = {.nitems = 0};
     double nbytes = work_branch_nbytes(rows, t->dim, type);
+    double act_nbytes = work_activation_nbytes(rows, t->ffn, t->gated, type);
 
-    nbytes += work_activation_nbytes(rows, t->ffn, t->gated, type);
     if (t->post_norm)
         nbytes += 2 * rows * t->dim * elem;
     if (t->experts) {
@@ -93,10 +95,16 @@ static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int mod
                                               .times = t->experts},
                         WORK_IN_LAYER);
         /* Rows are copied to their experts and added from them; the router's own are small. */
-        nbytes += 4 * chosen * t->dim * elem +
-                  work_activation_nbytes(chosen, t->expert_ffn, t->gated, type);
+        nbytes += 4 * chosen * t->dim * elem;
+        act_nbytes += work_activation_nbytes(chosen, t->expert_ffn, t->gated, type);
     }
-    work_add_bytes(&list, nbytes, PLAN_BACKWARD_BYTES, false, WORK_IN_LAYER);
+    work_add_pass(&list,
+                  &(struct work_pass){FSDP_PASS_BRANCH, nbytes, PLAN_BACKWARD_BYTES, type, false},
+                  WORK_IN_LAYER);
+    work_add_pass(
+        &list,
+        &(struct work_pass){FSDP_PASS_ACTIVATION, act_nbytes, PLAN_BACKWARD_BYTES, type, false},
+        WORK_IN_LAYER);
     return add_all(tree, module, &list, err);
 }
 
@@ -130,7 +138,10 @@ int stack_ends_work(const struct model *m, struct fsdp_module_tree *tree, int B,
                                           .type = m->dtypes.activation,
                                           .trained = stack_is_trained(m, name)},
                     WORK_IN_HEAD);
-    work_add_bytes(&head, work_loss_nbytes(rows, t->vocab, m->dtypes.output), 0, false,
-                   WORK_IN_HEAD);
+    work_add_pass(&head,
+                  &(struct work_pass){FSDP_PASS_LOSS,
+                                      work_loss_nbytes(rows, t->vocab, m->dtypes.output), 0,
+                                      m->dtypes.output, false},
+                  WORK_IN_HEAD);
     return add_all(tree, m->head, &head, err);
 }

@@ -51,18 +51,28 @@ void work_add_attention(struct work_list *list, const struct work_attention *a)
     add(list, work);
 }
 
-void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,
-                    enum work_place place)
+void work_add_pass(struct work_list *list, const struct work_pass *p, enum work_place place)
 {
     struct fsdp_work work = {.kind = FSDP_WORK_BYTES,
-                             .phases = forward_phases(place) | (cheap ? FSDP_WORK_CHEAP : 0),
-                             .times = nbytes > 0,
-                             .nbytes = nbytes};
+                             .phases = forward_phases(place) | (p->cheap ? FSDP_WORK_CHEAP : 0),
+                             .times = p->nbytes > 0,
+                             .nbytes = p->nbytes,
+                             .pass = p->pass,
+                             .type = p->type};
 
     add(list, work);
     work.phases = FSDP_WORK_BACKWARD;
-    work.nbytes = nbytes * backward;
-    add(list, work);
+    work.nbytes = p->nbytes * p->backward;
+    work.gradient = true;
+    if (p->backward > 0)
+        add(list, work);
+}
+
+void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,
+                    enum work_place place)
+{
+    work_add_pass(list,
+                  &(struct work_pass){FSDP_PASS_COPY, nbytes, backward, FSDP_F32, cheap}, place);
 }
 
 double work_branch_nbytes(double rows, double dim, enum fsdp_dtype type)

@@ -33,8 +33,16 @@ struct work_attention {
 };
 void work_add_attention(struct work_list *list, const struct work_attention *attention);
 
-/* Pointwise kernels that read and write so many bytes in forward, and `backward` times as many in
- * backward. cheap: selective activation checkpointing repeats them. */
+/* Pointwise kernels that read and write so many bytes of a type in forward, and `backward` times as
+ * many in backward. cheap: selective activation checkpointing repeats them. */
+struct work_pass {
+    enum fsdp_pass pass;
+    double nbytes, backward;
+    enum fsdp_dtype type;
+    bool cheap;
+};
+void work_add_pass(struct work_list *list, const struct work_pass *pass, enum work_place place);
+/* The same of copies. */
 void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,
                     enum work_place place);
 

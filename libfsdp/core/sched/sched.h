@@ -214,6 +214,7 @@ struct sched_op_info {
     /* (optional) Bytes of the device's memory that it reads and writes, for the cost model. NULL:
      * not worth modelling. */
     double (*touched_nbytes)(const struct sched_sizes *sizes);
+    enum fsdp_pass pass; /* of these bytes */
 };
 extern const struct sched_op_info sched_infos[SCHED_NKINDS];
 

@@ -163,7 +163,8 @@ struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
     if (op->kind == SCHED_ENTER) { /* all of the module's own work */
         cost.seconds = trace_work_seconds(f, op, clock, work_s);
     } else if (info->touched_nbytes) {
-        cost.seconds = fsdp_touch_seconds(&clock->device, info->touched_nbytes(&sizes));
+        cost.seconds = fsdp_pass_seconds(&clock->device, info->pass, false, FSDP_F32,
+                                         info->touched_nbytes(&sizes));
     } else if (info->copied) {
         cost.transfer = fsdp_host_transfer(
             &clock->net, op->lane == SCHED_DOWNLOADS ? FSDP_LINK_DOWN : FSDP_LINK_UP,

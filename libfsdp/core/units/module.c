@@ -157,6 +157,18 @@ int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct
     return FSDP_OK;
 }
 
+int fsdp_module_count(const struct fsdp_module_tree *tree)
+{
+    return tree->nmodules;
+}
+
+const struct fsdp_work *fsdp_module_work(const struct fsdp_module_tree *tree, int module,
+                                         int *nwork)
+{
+    *nwork = tree->modules[module].nwork;
+    return tree->modules[module].work;
+}
+
 int fsdp_param_count(const struct fsdp_module_tree *tree)
 {
     return tree->nparams;

@@ -24,6 +24,19 @@ enum fsdp_work_kind {
     FSDP_WORK_NKINDS
 };
 
+/* Which kernels read and write the bytes: what they compute differs, which counts where a device is
+ * not bound by its memory (CPUs). */
+enum fsdp_pass {
+    FSDP_PASS_COPY,
+    FSDP_PASS_BRANCH,     /* norm of a branch of a layer, rotation, addition to the stream */
+    FSDP_PASS_ACTIVATION, /* between the products of an MLP */
+    FSDP_PASS_LOSS,       /* and its gradient */
+    FSDP_PASS_SQUARES,    /* of gradients, for their norm */
+    FSDP_PASS_UPDATE,     /* the optimizer */
+    FSDP_NPASSES
+};
+const char *fsdp_pass_name(enum fsdp_pass pass);
+
 /* In which phases a piece of work is done. */
 enum {
     FSDP_WORK_FORWARD = 1,
@@ -40,7 +53,8 @@ struct fsdp_work {
     double m, n, k;       /* may have fractions: means over rows */
     double heads;         /* of ATTENTION: n / heads is the size of one */
     double nbytes;        /* of BYTES */
-    bool gradient;        /* of ATTENTION: its backward pass */
+    enum fsdp_pass pass;  /* of BYTES */
+    bool gradient;        /* of ATTENTION and BYTES: backward */
     enum fsdp_dtype type; /* of the operands */
 };
 
@@ -50,7 +64,9 @@ struct fsdp_work {
  * the nearest holds. */
 struct fsdp_rate {
     enum fsdp_dtype type;
-    double m, n, k;  /* as in fsdp_work; of a copy, m is bytes */
+    /* Of a product as in fsdp_work; of attention m: keys of a query, n: elements of a head, k: 1
+     * forward, 2 backward; of a copy m: bytes, n: enum fsdp_pass, k: 1 forward, 2 backward. */
+    double m, n, k;
     double per_s;    /* FLOP/s, or bytes/s */
 };
 struct fsdp_rates {
@@ -158,8 +174,11 @@ int fsdp_clock_check(const struct fsdp_clock *clock, struct fsdp_err *err);
 double fsdp_work_flops(const struct fsdp_work *work);
 /* Seconds of all its times. */
 double fsdp_work_seconds(const struct fsdp_device_clock *device, const struct fsdp_work *work);
-/* Seconds in which pointwise kernels of the engine read and write so many bytes. */
-double fsdp_touch_seconds(const struct fsdp_device_clock *device, double nbytes);
+/* Seconds in which kernels of a pass read and write so many bytes of a type. A pass that was not
+ * measured is taken for a copy. */
+double fsdp_pass_seconds(const struct fsdp_device_clock *device, enum fsdp_pass pass, bool gradient,
+                         enum fsdp_dtype type, double nbytes);
+double fsdp_touch_seconds(const struct fsdp_device_clock *device, double nbytes); /* PASS_COPY */
 
 /* Who takes part in a collective. */
 struct fsdp_group {

@@ -71,6 +71,11 @@ int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_a
 int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct fsdp_work *work,
                          struct fsdp_err *err);
 
+int fsdp_module_count(const struct fsdp_module_tree *tree);
+/* The pieces of a module's own work, *nwork of them; they live as long as nothing is added. Local. */
+const struct fsdp_work *fsdp_module_work(const struct fsdp_module_tree *tree, int module,
+                                         int *nwork);
+
 /* Number of parameters of the tree. An alias does not count. */
 int fsdp_param_count(const struct fsdp_module_tree *tree);
 /* Lives as long as the tree. */

@@ -311,7 +311,7 @@ static void find_parents(struct trace_file *f)
             continue;
         const struct trace_file_time *t = trace_file_time(f, 0, 0, i);
         while (depth && !(is_around(&f->ops[around[depth - 1]], &f->ops[i]) &&
-                          trace_file_time(f, 0, 0, around[depth - 1])->end >= t->end))
+                          trace_file_time(f, 0, 0, around[depth - 1])->end >= t->end - 5e-9))
             depth--;
         f->ops[i].parent = depth ? around[depth - 1] : -1;
         if (depth < DEEP)

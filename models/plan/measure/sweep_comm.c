@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives over the groups of a run, and a product beside one. */
+#include <stdlib.h>
+
+#include "sweep.h"
+
+enum { LEAST_NBYTES = 128, HOST_NBYTES = 32 << 20, GPU_NBYTES = 1 << 30 };
+#define LONGEST_S 0.4 /* larger collectives are not measured */
+
+struct collective {
+    struct fsdp_comm *comm;
+    enum fsdp_collective kind;
+    char *buffer;   /* registered memory of the communicator, [room] */
+    size_t room;
+    size_t nelem; /* of the whole, fp32 */
+    struct fsdp_lane *lane;
+};
+
+/* Out of place, as the engine does it, each call with other memory than the one before. */
+static int run_collective(struct sweep *s, void *ctx, int call, struct fsdp_err *err)
+{
+    const struct collective *c = ctx;
+    struct fsdp_lane *lane = c->lane ? c->lane : s->lane;
+    const size_t part = c->nelem / (size_t)fsdp_comm_size(c->comm);
+    const size_t places = c->room / sizeof(float) / (2 * c->nelem);
+    float *to = (float *)(void *)c->buffer + (size_t)call % places * 2 * c->nelem;
+    float *from = to + c->nelem;
+
+    if (c->kind == FSDP_ALL_GATHER)
+        return fsdp_comm_all_gather(c->comm, to, from, part, FSDP_F32, lane, err);
+    if (c->kind == FSDP_REDUCE_SCATTER)
+        return fsdp_comm_reduce_scatter(c->comm, to, from, part, FSDP_F32, lane, err);
+    return fsdp_comm_all_reduce(c->comm, from, from, c->nelem, FSDP_F32, lane, err);
+}
+
+/* ---- ranks that share a clock: what is not waiting ------------------------------------------- */
+
+enum { MEETINGS = 12, APART = 224 };
+
+/* Where lanes run in the caller, ranks compute between their collectives and come to them one after
+ * the other. A collective takes from when the last one has come. Between two of them each rank
+ * multiplies matrices, for about a millisecond. */
+struct meetings {
+    double begin[MEETINGS], end[MEETINGS];
+};
+
+static int meet(struct meetings *m, struct sweep *s, struct collective *c, struct fsdp_err *err)
+{
+    const size_t n = (size_t)APART * APART;
+    struct nn_linear between = {.out = sweep_values(s, FSDP_F32, n, 0),
+                                .x = sweep_values(s, FSDP_F32, n, 1),
+                                .w = sweep_values(s, FSDP_F32, n, 2),
+                                .rows = APART,
+                                .nin = APART,
+                                .nout = APART};
+
+    for (int i = 0; i < MEETINGS; i++) {
+        FSDP_TRY(s->nn->linear_forward(s->lane, &between, err));
+        m->begin[i] = fsdp_time_now();
+        FSDP_TRY(run_collective(s, c, i, err));
+        m->end[i] = fsdp_time_now();
+    }
+    return fsdp_lane_sync(s->lane, err);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int time_meetings(double *seconds, struct sweep *s, struct collective *c,
+                         struct fsdp_err *err)
+{
+    struct fsdp_oob *oob = s->opts->oob;
+    const int size = fsdp_comm_size(c->comm), rank = fsdp_comm_rank(c->comm);
+    const size_t nwords = sizeof(struct meetings) / sizeof(double);
+    struct meetings *all = fsdp_alloc((size_t)size, sizeof *all, "sweep of collectives", err);
+    double own[MEETINGS], sum = 0;
+    int rc = all ? meet(&all[rank], s, c, err) : FSDP_ENOMEM;
+
+    rc = fsdp_oob_agree(oob, rc, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_comm_all_gather(c->comm, all, &all[rank], nwords, FSDP_F64, s->lane, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_lane_sync(s->lane, err);
+    for (int i = 0; i < MEETINGS && rc == FSDP_OK; i++) {
+        double last = all[0].begin[i];
+        for (int r = 1; r < size; r++)
+            last = all[r].begin[i] > last ? all[r].begin[i] : last;
+        own[i] = all[rank].end[i] - last;
+    }
+    fsdp_free(all);
+    FSDP_TRY(fsdp_oob_agree(oob, rc, err));
+    qsort(own, MEETINGS, sizeof *own, by_value);
+    FSDP_TRY(oob->allgather(oob, &own[MEETINGS / 2], sizeof *own, s->all, err));
+    for (int r = 0; r < oob->size; r++)
+        sum += s->all[r];
+    *seconds = sum / oob->size;
+    return FSDP_OK;
+}
+
+/* Clocks of nodes differ. */
+static bool share_clock(const struct sweep *s)
+{
+    return fsdp_device_is_host(s->opts->device) && s->opts->node_nranks == s->opts->oob->size;
+}
+
+/* stride: how far the group's ranks are apart. */
+static int add_time(struct sweep *s, const struct collective *c, int stride, double seconds,
+                    struct fsdp_err *err)
+{
+    struct measured *out = s->out;
+    const struct fsdp_net_clock net = {.node_nranks = s->opts->node_nranks};
+    const struct fsdp_group g = fsdp_group_of(&net, fsdp_comm_size(c->comm), stride);
+    struct fsdp_collective_time *all =
+        fsdp_alloc_grow(out->collectives, (size_t)out->ncollectives, &out->max_collectives,
+                        sizeof *all, "measured collectives", err);
+    if (!all)
+        return FSDP_ENOMEM;
+    out->collectives = all;
+    all[out->ncollectives++] =
+        (struct fsdp_collective_time){c->kind, g.nranks, g.nnodes, (double)c->nelem * 4, seconds};
+    return FSDP_OK;
+}
+
+static int sweep_sizes(struct sweep *s, struct collective c, int stride, size_t most,
+                       struct fsdp_err *err)
+{
+    const size_t size = (size_t)fsdp_comm_size(c.comm);
+    double seconds = 0;
+    bool late = false;
+
+    for (size_t nbytes = LEAST_NBYTES; nbytes <= most && seconds < LONGEST_S; nbytes *= 4) {
+        FSDP_TRY(sweep_is_late(&late, s, err));
+        if (late && nbytes > LEAST_NBYTES)
+            return FSDP_OK;
+        c.nelem = (nbytes / 4 + size - 1) / size * size;
+        FSDP_TRY(share_clock(s) ? time_meetings(&seconds, s, &c, err)
+                                : sweep_time(&seconds, s, run_collective, &c, err));
+        FSDP_TRY(add_time(s, &c, stride, seconds, err));
+    }
+    return FSDP_OK;
+}
+
+/* Groups of one rank send nothing; a size that another group had needs no second sweep. */
+static int sweep_group(struct sweep *s, struct fsdp_comm *comm, int stride, const char *name,
+                       const enum fsdp_collective *kinds, int nkinds, struct fsdp_err *err)
+{
+    const size_t most = fsdp_device_is_host(s->opts->device) ? HOST_NBYTES : GPU_NBYTES;
+    struct collective c = {.comm = comm};
+
+    if (!comm || fsdp_comm_size(comm) < 2)
+        return FSDP_OK;
+    sweep_say(s, "collectives over %d ranks (%s)", fsdp_comm_size(comm), name);
+    c.room = 2 * most + 4096;
+    c.buffer = fsdp_comm_mem_alloc(comm, c.room, err);
+    int rc = fsdp_oob_agree(s->opts->oob, c.buffer ? FSDP_OK : FSDP_ENOMEM, err);
+    for (int i = 0; i < nkinds && rc == FSDP_OK; i++) {
+        c.kind = kinds[i];
+        rc = sweep_sizes(s, c, stride, most, err);
+    }
+    fsdp_comm_mem_free(comm, c.buffer);
+    return rc;
+}
+
+int sweep_collectives(struct sweep *s, struct fsdp_err *err)
+{
+    static const enum fsdp_collective gather[] = {FSDP_ALL_GATHER};
+    static const enum fsdp_collective scatter[] = {FSDP_REDUCE_SCATTER};
+    static const enum fsdp_collective sum[] = {FSDP_ALL_REDUCE};
+    const struct fsdp_mesh *m = s->opts->mesh;
+    const int outer = m->inner_size > 0 ? m->inner_size : 1;
+
+    FSDP_TRY(sweep_group(s, m->gather, 1, "gather", gather, 1, err));
+    FSDP_TRY(sweep_group(s, m->reduce, 1, "reduce", scatter, 1, err));
+    FSDP_TRY(sweep_group(s, m->outer_gather, outer, "outer gather", gather, 1, err));
+    FSDP_TRY(sweep_group(s, m->outer_reduce, outer, "outer reduce", scatter, 1, err));
+    if (m->regather_size != m->shard_size)
+        FSDP_TRY(sweep_group(s, m->regather, 1, "regather", gather, 1, err));
+    FSDP_TRY(sweep_group(s, m->replicate, m->shard_size, "replicas", sum, 1, err));
+    if (m->replicate_size == m->size)
+        return FSDP_OK;
+    return sweep_group(s, m->world, 1, "world", sum, 1, err);
+}
+
+/* ---- contention ------------------------------------------------------------------------------ */
+
+struct beside {
+    struct nn_linear linear;
+    struct collective gather; /* comm NULL: alone */
+};
+
+/* Some products, and gathers on another lane that last about as long. */
+static int run_beside(struct sweep *s, void *ctx, int call, struct fsdp_err *err)
+{
+    const struct beside *b = ctx;
+
+    if (b->gather.comm)
+        FSDP_TRY(run_collective(s, (void *)(uintptr_t)&b->gather, call, err));
+    for (int i = 0; i < 4; i++)
+        FSDP_TRY(s->nn->linear_forward(s->lane, &b->linear, err));
+    return FSDP_OK;
+}
+
+static int time_beside(double *contention, struct sweep *s, struct beside *b, struct fsdp_err *err)
+{
+    struct fsdp_comm *comm = b->gather.comm;
+    double alone, together;
+
+    b->gather.comm = NULL;
+    FSDP_TRY(sweep_time(&alone, s, run_beside, b, err));
+    b->gather.comm = comm;
+    FSDP_TRY(sweep_time(&together, s, run_beside, b, err));
+    *contention = alone > 0 && together > alone ? together / alone - 1 : 0;
+    return FSDP_OK;
+}
+
+int sweep_contention(struct sweep *s, struct fsdp_err *err)
+{
+    enum { SIZE = 4096 };
+    const size_t n = (size_t)SIZE * SIZE;
+    const enum fsdp_dtype type = s->opts->type;
+    struct beside b = {.linear = {.rows = SIZE, .nin = SIZE, .nout = SIZE, .dtype = type,
+                                  .y_dtype = type, .w_dtype = type, .dw_dtype = type},
+                       .gather = {.comm = s->opts->mesh->gather, .kind = FSDP_ALL_GATHER}};
+    int rc = FSDP_OK;
+
+    if (!b.gather.comm || fsdp_comm_size(b.gather.comm) < 2 || 3 * n > s->pool_nelem)
+        return FSDP_OK;
+    sweep_say(s, "products beside a gather");
+    b.linear.x = sweep_values(s, type, n, 0);
+    b.linear.w = sweep_values(s, type, n, 1);
+    b.linear.out = sweep_values(s, type, n, 2);
+    const size_t nwork = s->nn->linear_work_nelem(&b.linear);
+    b.linear.work = nwork ? fsdp_device_alloc(s->opts->device, nwork * sizeof(float), "sweep", err)
+                          : NULL;
+    b.gather.nelem = n * 2 / (size_t)fsdp_comm_size(b.gather.comm) *
+                     (size_t)fsdp_comm_size(b.gather.comm);
+    b.gather.room = 2 * b.gather.nelem * sizeof(float);
+    b.gather.buffer = fsdp_comm_mem_alloc(b.gather.comm, b.gather.room, err);
+    rc = fsdp_lane_create(&b.gather.lane, s->opts->device, "sweep gathers", err);
+    if (rc == FSDP_OK && (!b.gather.buffer || (nwork && !b.linear.work)))
+        rc = FSDP_ENOMEM;
+    rc = fsdp_oob_agree(s->opts->oob, rc, err);
+    if (rc == FSDP_OK)
+        rc = time_beside(&s->out->contention, s, &b, err);
+    if (b.gather.lane && rc == FSDP_OK)
+        rc = fsdp_lane_sync(b.gather.lane, err);
+    fsdp_comm_mem_free(s->opts->mesh->gather, b.gather.buffer);
+    fsdp_device_free(s->opts->device, b.linear.work);
+    fsdp_lane_destroy(b.gather.lane);
+    return rc;
+}

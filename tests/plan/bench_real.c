@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan next to real runs of this machine; tests/plan/real.sh drives it.
+ *
+ *   bench_real measure RUN.yaml FOLDER [key=value ...]       in each rank, under fsdp-launch
+ *   bench_real plan RUN.yaml RANKS FOLDER TRACE.json [key=value ...]
+ *   bench_real against PLAN.json RUN.json STEP_SECONDS [MERGED.json]
+ */
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "boot.h"
+#include "core/engine.h"
+#include "nn/nn.h"
+#include "plan/measure/against.h"
+#include "plan/measure/measure.h"
+#include "train/setup/setup.h"
+
+static int fail(const struct fsdp_err *err)
+{
+    fprintf(stderr, "bench_real: %s\n", err->text);
+    return 1;
+}
+
+/* A clock of this CPU: nothing but tables counts. */
+static void cpu_clock(struct fsdp_clock *clock, const struct measured *m, int nranks)
+{
+    *clock = (struct fsdp_clock){
+        .device = {.flops_16 = 1e11,
+                   .flops_32 = 1e11,
+                   .product_share = .5,
+                   .attention_share = .2,
+                   .memory_nbytes_per_s = 1e10,
+                   .memory_share = 1,
+                   .pointwise = 1},
+        .net = {.node_nranks = nranks,
+                .node_nbytes_per_s = 1e10,
+                .nic_nbytes_per_s = 1e10,
+                .flat_share = 1,
+                .rail_share = 1,
+                .host_nbytes_per_s = 1e10},
+    };
+    snprintf(clock->device.name, sizeof clock->device.name, "cpu");
+    measured_apply(clock, m, true);
+}
+
+static int plan_parts(struct train_parts *parts, const char *config, int nranks, int noverrides,
+                      char **overrides, struct fsdp_err *err)
+{
+    int *node_of = fsdp_alloc((size_t)nranks, sizeof *node_of, "nodes", err);
+    const struct fsdp_node_map nodes = {
+        .nranks = nranks, .nnodes = 1, .node_of = node_of, .starter = FSDP_STARTED_HERE};
+    int rc = node_of ? train_parts_plan(parts, config, noverrides, overrides, &nodes, err)
+                     : FSDP_ENOMEM;
+    fsdp_free(node_of);
+    return rc;
+}
+
+/* ---- measure --------------------------------------------------------------------------------- */
+
+/* As fsdp-launch binds the ranks of a run: a core each, where there are enough. */
+static void bind_rank(const struct boot_info *info)
+{
+    const int ncores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET((unsigned)(info->local_rank % ncores), &set);
+    if (info->local_size <= ncores)
+        sched_setaffinity(0, sizeof set, &set);
+}
+
+static void say(void *ctx, const char *text)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", text);
+}
+
+static int measure_all(struct measured *out, struct boot *boot, struct train_parts *parts,
+                       struct fsdp_err *err)
+{
+    struct fsdp_device *device = NULL;
+    struct fsdp_mesh *mesh = NULL;
+    struct measure_shapes *shapes = fsdp_alloc(1, sizeof *shapes, "shapes", err);
+    struct fsdp_mesh_shape shape = {1, boot_info(boot)->size, 0, 0};
+    char word[32];
+    struct measure_opts opts = {.oob = boot_oob(boot),
+                                .node_nranks = boot_info(boot)->local_size,
+                                .shapes = shapes,
+                                .seconds = 60,
+                                .progress = say};
+    const struct fsdp_mesh *planned = parts->fsdp->mesh;
+
+    shape.shard_size = planned->shard_size;
+    shape.replicate_size = planned->replicate_size;
+    measure_shapes_of(shapes, parts->tree);
+    config_word(word, sizeof word, parts->config, "fsdp.param_dtype");
+    int rc = fsdp_dtype_parse(&opts.type, word, err);
+    if (rc == FSDP_OK)
+        rc = fsdp_device_open(&device, "cpu", 0, err);
+    if (rc == FSDP_OK && boot_info(boot)->size > 1)
+        rc = fsdp_mesh_create(&mesh, shape, "auto", 60, boot_nodes(boot), boot_oob(boot), device,
+                              err);
+    opts.device = device;
+    opts.mesh = mesh;
+    if (rc == FSDP_OK)
+        rc = measure_run(out, &opts, err);
+    fsdp_mesh_destroy(mesh);
+    fsdp_device_close(device);
+    fsdp_free(shapes);
+    return rc;
+}
+
+static int run_measure(int argc, char **argv)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct boot_opts opts = BOOT_OPTS_INIT;
+    struct train_parts parts = {0};
+    struct measured measured;
+    struct boot *boot = NULL;
+
+    if (boot_open(&boot, &opts, &err))
+        return fail(&err);
+    bind_rank(boot_info(boot));
+    nn_set_threads(1);
+    int rc = plan_parts(&parts, argv[2], boot_info(boot)->size, argc - 4, argv + 4, &err);
+    if (rc == FSDP_OK)
+        rc = measure_all(&measured, boot, &parts, &err);
+    if (rc == FSDP_OK && boot_info(boot)->rank == 0)
+        rc = measured_write(&measured, argv[3], &err);
+    if (rc)
+        fail(&err);
+    train_parts_close(&parts);
+    boot_close(boot);
+    return rc != 0;
+}
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+
+static void print_plan(const struct train_parts *parts, const struct fsdp_schedule_times *t)
+{
+    enum { MAX_ROWS = 32 };
+    struct fsdp_memory_row rows[MAX_ROWS];
+    int nrows = fsdp_memory_plan(parts->fsdp, rows, MAX_ROWS);
+    double nbytes = 0;
+
+    for (int i = 0; i < nrows && i < MAX_ROWS; i++)
+        nbytes += (double)rows[i].nbytes;
+    printf("step_s %.6f list_s %.6f compute_s %.6f comm_s %.6f memory %.0f\n", t->step_s, t->list_s,
+           t->compute_s, t->comm_s, nbytes);
+}
+
+static int run_plan(int argc, char **argv)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_schedule_times times;
+    struct train_parts parts = {0};
+    struct measured measured;
+    struct fsdp_clock clock;
+    FILE *to;
+
+    int rc = measured_read(&measured, argv[4], &err);
+    if (rc)
+        return fail(&err);
+    cpu_clock(&clock, &measured, atoi(argv[3]));
+    rc = plan_parts(&parts, argv[2], atoi(argv[3]), argc - 6, argv + 6, &err);
+    if (rc == FSDP_OK)
+        rc = fsdp_schedule_time(parts.fsdp, FSDP_TRAIN, &clock, &times, &err);
+    to = rc == FSDP_OK ? fopen(argv[5], "we") : NULL;
+    if (to) {
+        rc = fsdp_schedule_trace(parts.fsdp, &clock, to, &err);
+        fclose(to);
+        print_plan(&parts, &times);
+    }
+    if (rc)
+        fail(&err);
+    train_parts_close(&parts);
+    measured_free(&measured);
+    return rc != 0;
+}
+
+/* ---- against --------------------------------------------------------------------------------- */
+
+static int run_against(int argc, char **argv)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct trace_file plan = {0}, run = {0};
+    struct against against = {0};
+
+    int rc = trace_file_read(&plan, argv[2], &err);
+    if (rc == FSDP_OK)
+        rc = trace_file_read(&run, argv[3], &err);
+    if (rc == FSDP_OK)
+        rc = against_make(&against, &plan, &run, atof(argv[4]), AGAINST_SLOWEST, &err);
+    if (rc == FSDP_OK)
+        against_print(&against, 0, stdout);
+    if (rc == FSDP_OK && argc > 5)
+        rc = against_write(&plan, &run, against.rank, argv[5], &err);
+    if (rc)
+        fail(&err);
+    against_free(&against);
+    trace_file_close(&plan);
+    trace_file_close(&run);
+    return rc != 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 4 && !strcmp(argv[1], "measure"))
+        return run_measure(argc, argv);
+    if (argc >= 6 && !strcmp(argv[1], "plan"))
+        return run_plan(argc, argv);
+    if (argc >= 5 && !strcmp(argv[1], "against"))
+        return run_against(argc, argv);
+    fprintf(stderr, "usage: bench_real measure|plan|against ... (see the source)\n");
+    return 2;
+}
