@@ -4,6 +4,7 @@
  *
  *   bench_real measure RUN.yaml FOLDER [key=value ...]       in each rank, under fsdp-launch
  *   bench_real plan RUN.yaml RANKS FOLDER TRACE.json [key=value ...]
+ *   bench_real calibrate RUN.yaml RANKS FOLDER PLAN.json RUN.json [key=value ...]
  *   bench_real against PLAN.json RUN.json STEP_SECONDS [MERGED.json]
  */
 #include <math.h>
@@ -16,6 +17,7 @@
 #include "core/engine.h"
 #include "nn/nn.h"
 #include "plan/measure/against.h"
+#include "plan/measure/calibrate.h"
 #include "plan/measure/measure.h"
 #include "train/setup/setup.h"
 
@@ -182,6 +184,76 @@ static int run_plan(int argc, char **argv)
     return rc != 0;
 }
 
+/* ---- calibrate ------------------------------------------------------------------------------- */
+
+static int plan_once(struct fsdp_schedule_times *times, const struct train_parts *parts,
+                     const struct fsdp_clock *clock, const char *path, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_schedule_time(parts->fsdp, FSDP_TRAIN, clock, times, err));
+    FILE *to = fopen(path, "we");
+    if (!to)
+        return fsdp_err_set(err, FSDP_EIO, "cannot write %s", path);
+    int rc = fsdp_schedule_trace(parts->fsdp, clock, to, err);
+    fclose(to);
+    return rc;
+}
+
+static int calibrate_once(struct calibration *out, const char *plan_path,
+                          const struct trace_file *run, struct fsdp_err *err)
+{
+    struct trace_file plan;
+
+    FSDP_TRY(trace_file_read(&plan, plan_path, err));
+    int rc = calibrate_fit(out, &plan, run, err);
+    trace_file_close(&plan);
+    for (int k = 0; k < CALIBRATE_NFACTORS && rc == FSDP_OK; k++)
+        if (out->real_s[k] > 0)
+            printf("%s %.4f of %.6f s\n", calibrate_name((enum calibrate_factor)k), out->factor[k],
+                   out->real_s[k]);
+    return rc;
+}
+
+static int run_calibrate(int argc, char **argv)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_schedule_times times;
+    struct train_parts parts = {0};
+    struct measured measured = {.contention = -1};
+    struct calibration calibration;
+    struct trace_file run;
+    struct fsdp_clock clock;
+
+    int rc = strcmp(argv[4], "-") ? measured_read(&measured, argv[4], &err) : FSDP_OK;
+    if (rc == FSDP_OK)
+        rc = trace_file_read(&run, argv[6], &err);
+    if (rc)
+        return fail(&err);
+    cpu_clock(&clock, &measured, atoi(argv[3]));
+    rc = plan_parts(&parts, argv[2], atoi(argv[3]), argc - 7, argv + 7, &err);
+    for (int round = 0; round < 2 && rc == FSDP_OK; round++) {
+        rc = plan_once(&times, &parts, &clock, argv[5], &err);
+        if (rc == FSDP_OK)
+            rc = calibrate_once(&calibration, argv[5], &run, &err);
+        if (rc == FSDP_OK)
+            calibrate_apply(&clock, &measured, &calibration);
+    }
+    if (rc == FSDP_OK)
+        rc = plan_once(&times, &parts, &clock, argv[5], &err);
+    if (rc == FSDP_OK) {
+        calibrate_finish(&clock, &calibration, times.list_s);
+        rc = plan_once(&times, &parts, &clock, argv[5], &err);
+        printf("jitter %.4f besides %.6f\nstep_s %.6f list_s %.6f real_s %.6f\n",
+               calibration.jitter, calibration.step_s, times.step_s, times.list_s,
+               calibration.real_step_s);
+    }
+    if (rc)
+        fail(&err);
+    train_parts_close(&parts);
+    trace_file_close(&run);
+    measured_free(&measured);
+    return rc != 0;
+}
+
 /* ---- against --------------------------------------------------------------------------------- */
 
 static int run_against(int argc, char **argv)
@@ -215,6 +287,8 @@ int main(int argc, char **argv)
         return run_plan(argc, argv);
     if (argc >= 5 && !strcmp(argv[1], "against"))
         return run_against(argc, argv);
-    fprintf(stderr, "usage: bench_real measure|plan|against ... (see the source)\n");
+    if (argc >= 7 && !strcmp(argv[1], "calibrate"))
+        return run_calibrate(argc, argv);
+    fprintf(stderr, "usage: bench_real measure|plan|calibrate|against ... (see the source)\n");
     return 2;
 }

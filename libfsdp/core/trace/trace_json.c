@@ -113,13 +113,21 @@ static int micro_end_of(const struct sched *s, int begin)
 
 /* What an operation is made of, so that a reader can tell waiting from work, and groups of ranks
  * from each other. */
-static void put_collective(FILE *to, const struct fsdp *f, const struct sched_op *op)
+static void put_collective(const struct trace_json *json, const struct fsdp *f,
+                           const struct sched_op *op)
 {
     struct sched_collective c;
 
-    if (trace_op_collective(&c, f, op))
-        fprintf(to, ", \"ranks\": %d, \"apart\": %d, \"bytes of all\": %llu", c.nranks, c.stride,
-                (unsigned long long)c.nbytes);
+    if (!trace_op_collective(&c, f, op))
+        return;
+    fprintf(json->to, ", \"ranks\": %d, \"apart\": %d, \"bytes of all\": %llu", c.nranks, c.stride,
+            (unsigned long long)c.nbytes);
+    if (!json->clock)
+        return;
+    const struct trace_cost cost = trace_op_cost(f, op, json->clock);
+    fprintf(json->to, ", \"nodes\": %d, \"latency us\": ",
+            fsdp_group_of(&json->clock->net, c.nranks, c.stride).nnodes);
+    put_microseconds(json->to, llround(cost.transfer.latency_s * 1e9));
 }
 
 /* Where the model stood still: before a module, and after it. */
@@ -155,7 +163,7 @@ static void put_args(const struct trace_json *json, const struct fsdp *f, const 
     uint64_t nbytes = trace_op_nbytes(f, op);
     if (nbytes)
         fprintf(to, ", \"bytes received\": %llu", (unsigned long long)nbytes);
-    put_collective(to, f, op);
+    put_collective(json, f, op);
     if (op->kind == SCHED_ENTER)
         put_visit(json, f, s, i, times);
     if (op->nwaits) {

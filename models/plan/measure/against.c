@@ -47,11 +47,26 @@ static void add(struct against_row *row, const struct trace_file *plan,
     row->wait_s += trace_file_wait(run, rank, op);
 }
 
+/* Of each step what no operation accounts for, where lanes take turns; else what is between the
+ * lists. */
+static double idle(const struct trace_file *run, int rank)
+{
+    double left[TRACE_FILE_MAX_STEPS];
+
+    for (int s = 0; s < run->nsteps; s++) {
+        left[s] = trace_file_step_s(run, rank, s);
+        for (int i = 0; i < run->nops; i++)
+            left[s] -= trace_file_time(run, rank, s, i)->own + trace_file_time(run, rank, s, i)->wait;
+        left[s] = left[s] > 0 ? left[s] : 0;
+    }
+    return trace_file_median(left, run->nsteps);
+}
+
 int against_make(struct against *out, const struct trace_file *plan, const struct trace_file *run,
                  double planned_step_s, int rank, struct fsdp_err *err)
 {
     const int max_lanes = (int)(sizeof out->lanes / sizeof out->lanes[0]);
-    double sum = 0, list[TRACE_FILE_MAX_STEPS];
+    double list[TRACE_FILE_MAX_STEPS];
 
     *out = (struct against){.nsteps = run->nsteps, .nranks = run->nprocs};
     FSDP_TRY(check(plan, run, rank, err));
@@ -65,7 +80,6 @@ int against_make(struct against *out, const struct trace_file *plan, const struc
         add(row_of(out->rows, &out->nrows, op->kind, op->group), plan, run, rank, i);
         if (out->nlanes < max_lanes)
             add(row_of(out->lanes, &out->nlanes, op->lane, ""), plan, run, rank, i);
-        sum += trace_file_own(run, rank, i) + trace_file_wait(run, rank, i);
         out->wait_s += trace_file_wait(run, rank, i);
     }
     qsort(out->rows, (size_t)out->nrows, sizeof *out->rows, by_difference);
@@ -74,7 +88,7 @@ int against_make(struct against *out, const struct trace_file *plan, const struc
     out->real_list_s = trace_file_median(list, run->nsteps);
     out->real_step_s = trace_file_steps(run, rank);
     out->planned_step_s = planned_step_s > 0 ? planned_step_s : trace_file_steps(plan, 0);
-    out->idle_s = out->real_step_s > sum ? out->real_step_s - sum : 0;
+    out->idle_s = idle(run, rank);
     return FSDP_OK;
 }
 
@@ -90,7 +104,7 @@ static void put_numbers(const struct against_row *r, FILE *to)
 {
     fprintf(to, "%12.3f %12.3f %+12.3f", r->planned_s * 1e3, r->real_s * 1e3,
             (r->real_s - r->planned_s) * 1e3);
-    if (r->planned_s > 0)
+    if (r->planned_s > 1e-9)
         fprintf(to, " %8.2f", r->real_s / r->planned_s);
     else
         fprintf(to, " %8s", "-");
@@ -140,7 +154,8 @@ void against_print(const struct against *a, int max_rows, FILE *to)
     fprintf(to, "%-*s %5s ", width, "step", "");
     put_numbers(&step, to);
     fprintf(to,
-            "\nwaited: for slower ranks, inside collectives (%.3f ms); real times are without "
-            "it.\nin no operation: %.3f ms\n",
+            "\nEach number is a median over the steps, so that sums may be less than the step. waited: "
+            "for slower\nranks, inside collectives (%.3f ms); real times are without it. In no "
+            "operation: %.3f ms\n",
             a->wait_s * 1e3, a->idle_s * 1e3);
 }

@@ -161,7 +161,9 @@ static int list_op(struct reader *r, const json_t *event, long long which, struc
                                  .parent = -1,
                                  .nranks = (int)number(args, "ranks"),
                                  .stride = (int)number(args, "apart"),
-                                 .nbytes = number(args, "bytes of all")};
+                                 .nbytes = number(args, "bytes of all"),
+                                 .nnodes = (int)number(args, "nodes"),
+                                 .latency_s = number(args, "latency us") * 1e-6};
     if (f->nops && op->index <= op[-1].index)
         return damaged(r, "operations are not in order", which, err);
     snprintf(op->kind, sizeof op->kind, "%s", text(event, "cat"));

@@ -25,6 +25,8 @@ struct trace_file_op {
     /* Of a collective; nranks 0: it is none. */
     int nranks, stride;
     double nbytes;                   /* of the whole */
+    int nnodes;                      /* of a plan's collective */
+    double latency_s;
     double work_s[FSDP_WORK_NKINDS]; /* of a plan's module: by kind of work */
 };
 
