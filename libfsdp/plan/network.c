@@ -219,7 +219,7 @@ double fsdp_transfer_seconds(const struct fsdp_transfer *t)
 double fsdp_jitter_factor(const struct fsdp_net_clock *net, int nranks)
 {
     const double slowest = nranks > 1 ? net->jitter * sqrt(2 * log(nranks)) : 0;
-    return (1 + slowest) * (nranks > 1 ? 1 + net->slow_rank : 1);
+    return (1 + slowest) * (1 + net->slow_rank);
 }
 
 /* Water-filling: the rates of all that are not at a limit rise together; where a link is full, or a

@@ -3,40 +3,8 @@
 
 #include "rates.h"
 
-static double distance2(const struct fsdp_rate *r, double m, double n, double k)
-{
-    const double dm = log(r->m / m), dn = n > 0 && r->n > 0 ? log(r->n / n) : 0;
-    const double dk = k > 0 && r->k > 0 ? log(r->k / k) : 0;
-    return dm * dm + dn * dn + dk * dk;
-}
-
-double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k)
-{
-    double sum = 0, weights = 0, exact = 0;
-    int nexact = 0;
-
-    if (!(m > 0))
-        return 0;
-    for (int i = 0; i < rates->nrates; i++) {
-        const struct fsdp_rate *r = &rates->rate[i];
-        if (r->type != type || !(r->per_s > 0) || !(r->m > 0))
-            continue;
-        const double d2 = distance2(r, m, n, k);
-        if (d2 < 1e-12) { /* forward and backward may have the same sizes: the mean time */
-            exact += 1 / r->per_s;
-            nexact++;
-            continue;
-        }
-        sum += log(r->per_s) / (d2 * d2);
-        weights += 1 / (d2 * d2);
-    }
-    if (nexact)
-        return nexact / exact;
-    return weights > 0 ? exp(sum / weights) : 0;
-}
-
-/* Of the rates that `is` picks the one at m: a straight line of logarithms between the two nearest,
- * beyond all of them the last. */
+/* Of some rates the one at m: a straight line of logarithms between the two nearest, beyond all of
+ * them the last. */
 struct line {
     const struct fsdp_rate *below, *above;
 };
@@ -57,6 +25,46 @@ static double line_at(const struct line *line, double m)
         return a ? a->per_s : b ? b->per_s : 0;
     const double part = log(m / a->m) / log(b->m / a->m);
     return exp(log(a->per_s) + part * (log(b->per_s) - log(a->per_s)));
+}
+
+static double distance2(const struct fsdp_rate *r, double n, double k)
+{
+    const double dn = n > 0 && r->n > 0 ? log(r->n / n) : 0;
+    const double dk = k > 0 && r->k > 0 ? log(r->k / k) : 0;
+    return dn * dn + dk * dk;
+}
+
+static bool is_usable(const struct fsdp_rate *r)
+{
+    return r->per_s > 0 && r->m > 0;
+}
+
+/* Are two rows of one type, n and k? Those stand together. */
+static bool is_alike(const struct fsdp_rate *a, const struct fsdp_rate *b)
+{
+    return a->type == b->type && a->n == b->n && a->k == b->k;
+}
+
+/* Along m a straight line, so that more of it never takes less time than the rows say. */
+double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k)
+{
+    double sum = 0, weights = 0;
+
+    for (int i = 0, next; m > 0 && i < rates->nrates; i = next) {
+        struct line line = {NULL, NULL};
+        for (next = i; next < rates->nrates && is_alike(&rates->rate[i], &rates->rate[next]); next++)
+            if (is_usable(&rates->rate[next]))
+                take(&line, &rates->rate[next], m);
+        const double rate = line_at(&line, m);
+        if (rates->rate[i].type != type || !(rate > 0))
+            continue;
+        const double d2 = distance2(&rates->rate[i], n, k);
+        if (d2 < 1e-12)
+            return rate;
+        sum += log(rate) / (d2 * d2);
+        weights += 1 / (d2 * d2);
+    }
+    return weights > 0 ? exp(sum / weights) : 0;
 }
 
 double rates_attention(const struct fsdp_rates *rates, enum fsdp_dtype type, double keys,
@@ -114,44 +122,45 @@ static bool is_of(const struct fsdp_collective_time *t, enum fsdp_collective kin
     return t->kind == kind && t->nranks == group.nranks && t->nnodes == group.nnodes;
 }
 
+/* The nearest measured sizes: at most nbytes and the one before that, above it. */
+struct around {
+    const struct fsdp_collective_time *under, *below, *above;
+};
+
+static struct around look_around(const struct fsdp_net_clock *net, enum fsdp_collective kind,
+                                 struct fsdp_group group, double nbytes)
+{
+    struct around a = {NULL, NULL, NULL};
+
+    for (int i = 0; i < net->nmeasured; i++) {
+        const struct fsdp_collective_time *t = &net->measured[i];
+        if (!is_of(t, kind, group))
+            continue;
+        if (t->nbytes > nbytes) {
+            if (!a.above || t->nbytes < a.above->nbytes)
+                a.above = t;
+        } else if (!a.below || t->nbytes > a.below->nbytes) {
+            a.under = a.below;
+            a.below = t;
+        } else if (t->nbytes < a.below->nbytes && (!a.under || t->nbytes > a.under->nbytes)) {
+            a.under = t;
+        }
+    }
+    return a;
+}
+
 double rates_collective(const struct fsdp_net_clock *net, enum fsdp_collective kind,
                         struct fsdp_group group, double nbytes)
 {
-    const struct fsdp_collective_time *below = NULL, *above = NULL, *t;
-    const struct fsdp_collective_time *under = NULL, *over = NULL; /* the second nearest */
+    const struct around a = look_around(net, kind, group, nbytes);
 
-    for (int i = 0; i < net->nmeasured; i++) {
-        t = &net->measured[i];
-        if (!is_of(t, kind, group))
-            continue;
-        if (t->nbytes <= nbytes) {
-            if (!below || t->nbytes > below->nbytes) {
-                under = below;
-                below = t;
-            } else if (!under || t->nbytes > under->nbytes) {
-                under = t;
-            }
-        } else if (!above || t->nbytes < above->nbytes) {
-            over = above;
-            above = t;
-        } else if (!over || t->nbytes < over->nbytes) {
-            over = t;
-        }
-    }
-    if (!below && !above)
-        return -1;
-    if (!above) {
-        above = below;
-        below = under;
-    } else if (!below) {
-        below = above;
-        above = over;
-        if (above) /* smaller than all: no less than the smallest takes */
-            return below->seconds;
-    }
-    if (!below || !above || above->nbytes <= below->nbytes)
-        return (above ? above : below)->seconds;
-    const double slope = (above->seconds - below->seconds) / (above->nbytes - below->nbytes);
-    const double seconds = below->seconds + slope * (nbytes - below->nbytes);
-    return seconds > 0 ? seconds : 0;
+    if (!a.below) /* smaller than all: no less than the smallest takes */
+        return a.above ? a.above->seconds : -1;
+    const struct fsdp_collective_time *from = a.above ? a.below : a.under;
+    const struct fsdp_collective_time *to = a.above ? a.above : a.below;
+    /* Where only one is smaller, or a larger one took less, larger ones take as much per byte. */
+    if (!a.above && (!from || !(to->seconds > from->seconds)))
+        return to->seconds * nbytes / to->nbytes;
+    const double slope = (to->seconds - from->seconds) / (to->nbytes - from->nbytes);
+    return from->seconds + slope * (nbytes - from->nbytes);
 }

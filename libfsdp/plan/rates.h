@@ -5,9 +5,9 @@
 
 #include "fsdp/clock.h"
 
-/* The rate at a size, from the rates of the same type that were measured near it: their logarithms
- * are weighed by the inverse square of the distance in the logarithms of m, n and k. 0: none of
- * that type. */
+/* The rate at a size, from the rates of the same type that were measured: along m, those of the
+ * same n and k (which stand together) by their logarithms; over n and k, weighed by the inverse
+ * square of the squared distance in the logarithms. 0: none of that type. */
 double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k);
 /* Of attention over so many keys with heads of `size` elements: of the nearest size that was
  * measured, between two numbers of keys a straight line of logarithms. 0: not measured. */
@@ -18,7 +18,8 @@ double rates_attention(const struct fsdp_rates *rates, enum fsdp_dtype type, dou
 double rates_pass(const struct fsdp_rates *rates, enum fsdp_pass pass, bool gradient,
                   enum fsdp_dtype type, double nbytes);
 /* Seconds of a collective of the same kind and group, likewise by its bytes: between two sizes a
- * straight line, beyond them at the rate of the nearest two. Negative: not measured. */
+ * straight line, above them at the rate of the largest two, below them as long as the smallest.
+ * Negative: not measured. */
 double rates_collective(const struct fsdp_net_clock *net, enum fsdp_collective kind,
                         struct fsdp_group group, double nbytes);
 

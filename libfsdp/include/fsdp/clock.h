@@ -70,7 +70,7 @@ struct fsdp_rate {
     double per_s;    /* FLOP/s, or bytes/s */
 };
 struct fsdp_rates {
-    const struct fsdp_rate *rate; /* [nrates], the caller's */
+    const struct fsdp_rate *rate; /* [nrates], the caller's; those of a type, n and k together */
     int nrates;
 };
 
@@ -213,7 +213,7 @@ struct fsdp_transfer fsdp_host_transfer(const struct fsdp_net_clock *net, enum f
 double fsdp_transfer_seconds(const struct fsdp_transfer *transfer);
 /* Bytes/s that a link can carry: of a rank, or for FSDP_LINK_NIC of a node. */
 double fsdp_link_capacity(const struct fsdp_net_clock *net, enum fsdp_link link);
-/* rates[i] = max-min fair rates of transfers that share links, none above its own rate. */
+/* rates[i] = max-min fair rates of at most 16 transfers that share links, none above its own rate. */
 void fsdp_share_links(double *rates, const struct fsdp_net_clock *net,
                       const struct fsdp_transfer *const *transfers, int ntransfers);
 /* Factor of a step's time that n ranks take for waiting on the slowest. */

@@ -271,6 +271,20 @@ static double factor_of_rate(const struct cluster_raw *raw, enum cluster_table t
                                                         : CLUSTER_PRODUCT];
 }
 
+/* Rows of a type, n and k together, as the clock wants them. */
+static int compare_rates(const void *a, const void *b)
+{
+    const struct fsdp_rate *x = a, *y = b;
+
+    if (x->type != y->type)
+        return x->type < y->type ? -1 : 1;
+    if (x->n != y->n)
+        return x->n < y->n ? -1 : 1;
+    if (x->k != y->k)
+        return x->k < y->k ? -1 : 1;
+    return x->m < y->m ? -1 : x->m > y->m;
+}
+
 int cluster_scale(struct fsdp_clock *clock, struct cluster_impl *impl, struct fsdp_err *err)
 {
     struct fsdp_rates *const to[CLUSTER_NRATES] = {
@@ -291,6 +305,7 @@ int cluster_scale(struct fsdp_clock *clock, struct cluster_impl *impl, struct fs
             rates[i] = impl->rates[table][i];
             rates[i].per_s /= factor_of_rate(&impl->raw, (enum cluster_table)table, &rates[i]);
         }
+        qsort(rates, n, sizeof *rates, compare_rates);
         *to[table] = (struct fsdp_rates){.rate = rates, .nrates = (int)n};
     }
     const size_t n = impl->raw.other_net ? 0 : impl->ntimes;
