@@ -217,9 +217,8 @@ static void test_bad_keys(void)
            ":2: unknown key 'node.gpu'; did you mean node.gpus?");
     refuse("gpu: h100\nnode: 8\nnetwork: {cards: 400Gbx8, eta_flt: 0.5}\n",
            "did you mean network.eta_flat?");
-    refuse(
-        "gpu: h100\nnode: eight\nnetwork: none\n",
-        ":2: node.gpus: 'eight' is not allowed; allowed: a whole number from 1 to 1024");
+    refuse("gpu: h100\nnode: eight\nnetwork: none\n",
+           ":2: node.gpus: 'eight' is not allowed; allowed: a whole number from 1 to 1024");
     refuse("gpu: {like: h100, hbm: -1}\nnode: 8\nnetwork: none\n",
            ":1: gpu.hbm: '-1' is not allowed");
     refuse("gpu: {like: h100, hbm: 3.35}\nnode: 8\nnetwork: none\n",

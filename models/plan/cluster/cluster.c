@@ -78,7 +78,7 @@ static int read_tables(struct cluster_impl *impl, struct fsdp_err *err)
         if (!file[0])
             continue;
         snprintf(key, sizeof key, "measured.%s", cluster_table_name((enum cluster_table)i));
-        char *path = cluster_beside(impl->path, file, err);
+        char *path = cluster_join_path(impl->path, file, err);
         if (!path)
             return FSDP_ENOMEM;
         const int rc = cluster_table_read(impl, (enum cluster_table)i, path, err);

@@ -91,8 +91,8 @@ int cluster_table_read(struct cluster_impl *impl, enum cluster_table table, cons
 /* Drops the rows. */
 void cluster_table_clear(struct cluster_impl *impl, enum cluster_table table);
 size_t cluster_table_nrows(const struct cluster_impl *impl, enum cluster_table table);
-/* The path of a file that a cluster.yaml names: beside it. Freed with fsdp_free. */
-char *cluster_beside(const char *yaml, const char *file, struct fsdp_err *err);
+/* The path of a file that a cluster.yaml names: relative to it. Freed with fsdp_free. */
+char *cluster_join_path(const char *yaml, const char *file, struct fsdp_err *err);
 /* As a file of its own, and as lists in a cluster.yaml under "measured.NAME:". */
 void cluster_table_print(FILE *to, const struct cluster_impl *impl, enum cluster_table table);
 void cluster_table_print_inline(FILE *to, const struct cluster_impl *impl,

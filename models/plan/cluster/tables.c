@@ -146,7 +146,7 @@ void cluster_table_clear(struct cluster_impl *impl, enum cluster_table table)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-char *cluster_beside(const char *yaml, const char *file, struct fsdp_err *err)
+char *cluster_join_path(const char *yaml, const char *file, struct fsdp_err *err)
 {
     const char *slash = yaml ? strrchr(yaml, '/') : NULL;
 

@@ -56,10 +56,11 @@ static char *file_from(const struct cluster_impl *impl, enum cluster_table table
 
     if (file[0] == '/' || line <= 0 || (here == there && !strncmp(path, from, here)))
         return fsdp_strdup(file, err);
-    char *beside = cluster_beside(from, file, err), *whole = beside ? realpath(beside, NULL) : NULL;
-    if (beside && !whole)
-        fsdp_err_sys(err, errno, "%s", beside);
-    fsdp_free(beside);
+    char *joined = cluster_join_path(from, file, err),
+         *whole = joined ? realpath(joined, NULL) : NULL;
+    if (joined && !whole)
+        fsdp_err_sys(err, errno, "%s", joined);
+    fsdp_free(joined);
     char *out = whole ? fsdp_strdup(whole, err) : NULL;
     free(whole);
     return out;
