@@ -105,7 +105,7 @@ static bool may_begin(const struct timeline *t, int item)
     return true;
 }
 
-/* A driven operation is where the model stops (begin: the lane is free) and goes on (end). */
+/* A driven operation is where the model stops (begin: the lane is free) and continues (end). */
 static void begin(struct timeline *t, int lane, int item, double *free_at)
 {
     const int i = item % t->s->nops;
@@ -236,7 +236,7 @@ static void run_list(struct timeline *t)
     }
 }
 
-/* Where lanes run in the caller, what a driven operation let run comes before the model goes on. */
+/* Where lanes run in the caller, what a driven operation let run comes before the model continues. */
 static void extend_driven(struct timeline *t)
 {
     const int nops = t->s->nops;
