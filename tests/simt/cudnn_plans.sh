@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# cuDNN takes our graphs of attention, for a GPU that it is told of: up to the loading of the kernel
-# that it compiled, which needs a driver. CUDA's stub stands for that.
-# run: timeout=300
+# cuDNN takes our graphs of attention, for GPUs that it is told of: up to the loading of the kernel
+# that it compiled, which needs a driver. A stand-in is there for that; with it cuDNN also says what
+# workspace its plans take, which is what plans for a GPU that is not here count on.
+# run: timeout=600
 . "$TOP/tests/lib/tap.sh"
 
 if [ -n "${TEST_SANITIZER:-}" ]; then
@@ -15,14 +16,16 @@ if [ ! -f "$cuda/include/cudnn.h" ] || [ ! -f "$lib/libcudnn.so.9" ] || [ ! -f "
     echo "1..0 # SKIP no cuDNN here"
     exit 0
 fi
-ln -s "$lib/stubs/libcuda.so" libcuda.so.1
+bash "$TOP/tests/simt/cudnn_driver.sh" "$lib/stubs/libcuda.so" libcuda.so.1 || exit 1
 $TEST_CC -std=gnu11 -O1 -D_GNU_SOURCE -DHAVE_CUDNN=1 -I"$TOP/models" -I"$TOP/models/nn/cuda" \
     -I"$TOP/libfsdp/include" -isystem "$cuda/include" -o plans "$TOP/tests/simt/cudnn_plans.c" \
-    "$TOP"/models/nn/cuda/cudnn_{sdpa,graph}.c "$BIN/../lib/libfsdp.a" -lm -ldl -lrt -pthread || exit 1
-LD_LIBRARY_PATH="$TEST_TMP:$lib" ./plans >log 2>&1
+    "$TOP"/models/nn/cuda/cudnn_{sdpa,graph}.c "$TOP/models/nn/cuda_sizes.c" "$BIN/../lib/libfsdp.a" -lm -ldl -lrt -pthread || exit 1
+# compute capability, log, shapes
+plans() { LD_LIBRARY_PATH="$TEST_TMP:$lib" ./plans "$1" ${3:+"$3"} >"$2" 2>&1; }
+plans 90 log
 
 compiled() { # shape, text
-    test "$(grep -c "$1: \(compiled\|planned\)$" log)" = 2
+    test "$(grep -c "$1: \(compiled\|planned\)" log)" = 2
     ok $? "$2"
 }
 compiled 'B4 T4096 heads 32/8 of 128 BF16' 'grouped heads of 128'
@@ -36,5 +39,19 @@ compiled 'B2 T1000 heads 4/2 of 64 F16 window' 'a window that is no multiple of 
 compiled 'B1 T4096 heads 8/2 of 128 BF16 deterministic window' 'deterministic, a window'
 test "$(grep -c 'of 100 BF16: cuDNN, .*NOT_SUPPORTED' log)" = 2
 ok $? 'heads of 100 are refused in its words'
+
+# workspaces LOG LEAST MOST COUNT: cuDNN's are as large as ours, within so many bytes.
+workspaces() {
+    awk -v least="$2" -v most="$3" -v count="$4" '/ planned, / { n++; bad += $NF < least || $NF > most }
+        END { exit !(n == count && !bad) }' "$1" || { sed 's/^/# /' "$1"; false; }
+}
+workspaces log 0 0 26
+ok $? 'compute capability 9.0: workspaces are to the byte those that a plan without a GPU counts on'
+plans 80 log80 3
+workspaces log80 -256 0 6
+ok $? '8.0: within 256 bytes'
+plans 100 log100 3
+workspaces log100 -256 0 6
+ok $? '10.0: within 256 bytes'
 echo "1..$n"
 exit $bad

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans for a GPU that is described are those for the CUDA device and its operators, here emulated on
+ * the CPU: what the operators ask for, hash, lists and memory.
+ */
+#include "../models/ref_run.h"
+#include "../core/toy_clock.h"
+
+#include "family/stack.h"
+#include "fsdp/sys/cuda.h"
+#include "nn/cuda_sizes.h"
+
+extern const struct nn_ops nn_cuda_ops;
+
+enum { MAX_ROWS = 40, NDRAWS = 2000 };
+
+static uint32_t draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33) % below;
+}
+
+/* ---- what operators ask for ------------------------------------------------------------------ */
+
+/* The emulation has no cuDNN, and so plain kernels alone. */
+static void test_sizes(const struct nn_ops *described)
+{
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16, FSDP_F16};
+    uint64_t seed = 7;
+    int nsame = 0;
+
+    for (int i = 0; i < NDRAWS; i++) {
+        const enum fsdp_dtype narrow = types[1 + draw(&seed, 2)];
+        const struct nn_linear linear = {.rows = 1 + (int)draw(&seed, 300),
+                                         .nin = 1 + (int)draw(&seed, 300),
+                                         .nout = 1 + (int)draw(&seed, 5000),
+                                         .dtype = draw(&seed, 2) ? narrow : FSDP_F32,
+                                         .y_dtype = draw(&seed, 2) ? narrow : FSDP_F32,
+                                         .w_dtype = draw(&seed, 2) ? narrow : FSDP_F32,
+                                         .dw_dtype = draw(&seed, 2) ? narrow : FSDP_F32};
+        const int T = 1 + (int)draw(&seed, 200);
+        const struct nn_attention attention = {.B = 1 + (int)draw(&seed, 4),
+                                               .Tq = T,
+                                               .Tk = T,
+                                               .NH = 6,
+                                               .NKV = 1 + (int)draw(&seed, 3),
+                                               .D = 1 + (int)draw(&seed, 140),
+                                               .dtype = types[draw(&seed, 3)]};
+        nsame +=
+            described->linear_work_nelem(&linear) == nn_cuda_ops.linear_work_nelem(&linear) &&
+            described->attention_work_nelem(&attention) ==
+                nn_cuda_ops.attention_work_nelem(&attention);
+    }
+    ok(nsame == NDRAWS, "%d of %d products and attentions ask for as much work", nsame, NDRAWS);
+    ok(described->logits_nelem == nn_cuda_ops.logits_nelem &&
+           described->logits_align == nn_cuda_ops.logits_align && !strcmp(described->name, "cuda"),
+       "so do logits");
+}
+
+/* By hand, for the attention of a Llama of 8 billion parameters on Hopper: 2 sequences of 4096, 32
+ * heads of 128, 8 of keys. */
+static void test_cudnn(void)
+{
+    const struct nn_attention a = {
+        .B = 2, .Tq = 4096, .Tk = 4096, .NH = 32, .NKV = 8, .D = 128, .dtype = FSDP_BF16};
+    const size_t q = (size_t)2 * 4096 * 32 * 128, k = q / 4, stats = (size_t)2 * 4096 * 32;
+    const size_t workspace = 256 + 2 * 2 * q, squares = (size_t)2 * 32 * 4096 * 4096;
+
+    ok(nn_cuda_cudnn_workspace(&a, false, true, 90) == workspace &&
+           nn_cuda_cudnn_workspace(&a, false, false, 90) == 256,
+       "workspace of cuDNN: dk and dv of each head");
+    ok(nn_cuda_cudnn_workspace(&a, false, true, 80) == workspace + 4 * q, "on Ampere dq once more");
+    ok(nn_cuda_cudnn_workspace(&a, true, true, 90) == 256 + 2 * q + squares,
+       "deterministic: one sequence, and by the square of its length");
+    ok(nn_cuda_cudnn_work_nelem(&a, false, 256, workspace) ==
+           (4 * stats + 4 * q + 2 * q + 2 * 2 * k + workspace + 256) / 4,
+       "work: sums, dq in fp32, three gradients, the workspace");
+}
+
+/* ---- whole plans ----------------------------------------------------------------------------- */
+
+struct planned {
+    struct fsdp_device *device;
+    struct fsdp_module_tree *tree;
+    const struct model_ops *ops;
+    struct model *model;
+    struct fsdp *f;
+};
+
+static void planned_close(struct planned *p)
+{
+    fsdp_destroy(p->f);
+    if (p->model)
+        p->ops->destroy(p->model);
+    fsdp_module_tree_destroy(p->tree);
+    fsdp_device_close(p->device);
+}
+
+static int plan(struct planned *p, const struct ref_setup *setup, bool described,
+                struct fsdp_mesh_shape shape, struct fsdp_err *err)
+{
+    const char *config = ref_path(setup->folder, "config.json");
+    struct fsdp_opts opts = setup->opts;
+    const struct model_dtypes dtypes = {.activation = opts.param_dtype,
+                                        .grad = opts.reduce_dtype,
+                                        .output = setup->threaded ? FSDP_F32 : opts.param_dtype};
+
+    *p = (struct planned){0};
+    FSDP_TRY(model_find(&p->ops, config, err));
+    FSDP_TRY(p->ops->create(&p->model, config, err));
+    FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
+    p->ops->set_dtypes(p->model, &dtypes);
+    FSDP_TRY(described ? fsdp_device_describe(&p->device, "cuda", err)
+                       : fsdp_device_open_ops(&p->device, &fsdp_device_cuda_ops, 0, 0, err));
+    if (described)
+        FSDP_TRY(p->ops->set_device(p->model, p->device, err));
+    else
+        p->model->nn = &nn_cuda_ops;
+    FSDP_TRY(p->ops->describe(p->model, p->tree, setup->B, setup->T, err));
+    opts.wrap_classes = p->ops->wrap_classes(p->model);
+    return fsdp_plan(&p->f, p->tree, &opts, p->device, shape, err);
+}
+
+static char *list_of(const struct fsdp *f)
+{
+    const struct fsdp_clock clock = toy_clock(1000);
+    char *text = NULL;
+    size_t nbytes;
+    FILE *to = open_memstream(&text, &nbytes);
+
+    return to && !fsdp_schedule_print(f, &clock, to, NULL) && !fclose(to) ? text : NULL;
+}
+
+static bool alike(const struct fsdp *a, const struct fsdp *b)
+{
+    struct fsdp_memory_row rows[2][MAX_ROWS];
+    const int n = fsdp_memory_plan(a, rows[0], MAX_ROWS);
+    char *lists[] = {list_of(a), list_of(b)};
+    bool same = fsdp_memory_plan(b, rows[1], MAX_ROWS) == n && lists[0] && lists[1] &&
+                !strcmp(lists[0], lists[1]) && fsdp_plan_hash(a) == fsdp_plan_hash(b);
+
+    for (int i = 0; same && i < n; i++) {
+        same = !strcmp(rows[0][i].what, rows[1][i].what) &&
+               rows[0][i].nbytes == rows[1][i].nbytes && rows[0][i].host == rows[1][i].host &&
+               rows[0][i].file == rows[1][i].file;
+        if (!same)
+            diag("%s: %llu and %llu", rows[0][i].what, (unsigned long long)rows[0][i].nbytes,
+                 (unsigned long long)rows[1][i].nbytes);
+    }
+    free(lists[0]);
+    free(lists[1]);
+    return same;
+}
+
+static void compare(const char *what, const struct ref_setup *setup, struct fsdp_mesh_shape shape)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct planned real, described;
+    int rc = plan(&real, setup, false, shape, &err);
+    const int rc2 = plan(&described, setup, true, shape, &err);
+
+    ok(!rc && !rc2 && alike(real.f, described.f), "%s of %s: alike %s", what, setup->folder,
+       err.text);
+    planned_close(&real);
+    planned_close(&described);
+}
+
+static void test_plans(const char *folder, int T)
+{
+    struct ref_setup s = {.folder = folder, .B = 2, .T = T, .opts = FSDP_OPTS_INIT};
+
+    compare("fp32, one rank", &s, (struct fsdp_mesh_shape){1, 1, 0, 0});
+    s.opts.accumulation = 3;
+    s.opts.param_dtype = FSDP_BF16;
+    s.threaded = true; /* here: logits in fp32 */
+    compare("bf16, logits in fp32, 4 ranks", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    s.threaded = false;
+    s.opts.reduce_dtype = FSDP_BF16;
+    s.opts.activation_checkpointing = FSDP_AC_FULL;
+    compare("bf16, checkpointing, 8 x 64 ranks", &s, (struct fsdp_mesh_shape){64, 8, 0, 8});
+    s.opts.offload = FSDP_OFFLOAD_PARAMS;
+    s.opts.optim.moment_dtype = FSDP_BF16;
+    s.opts.optim.master = FSDP_MASTER_SPLIT;
+    compare("bf16, offloaded", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    s.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    s.opts.offload_dir = ".";
+    compare("bf16, offloaded to files", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+}
+
+/* Rows of files are apart from those of the host's memory. */
+static void test_rows(void)
+{
+    struct ref_setup s = {.folder = "llama-tiny", .B = 1, .T = 16, .opts = FSDP_OPTS_INIT};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_memory_row rows[MAX_ROWS];
+    uint64_t sums[3] = {0}; /* device, host, file */
+    struct planned p;
+
+    s.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    s.opts.offload_dir = ".";
+    if (!plan(&p, &s, true, (struct fsdp_mesh_shape){1, 1, 0, 0}, &err))
+        for (int i = fsdp_memory_plan(p.f, rows, MAX_ROWS) - 1; i >= 0; i--)
+            sums[rows[i].file ? 2 : rows[i].host] += rows[i].nbytes;
+    ok(sums[0] && sums[1] && sums[2] && sums[1] != sums[2],
+       "rows of device (%llu), host (%llu: pinned, on the way) and file (%llu)",
+       (unsigned long long)sums[0], (unsigned long long)sums[1], (unsigned long long)sums[2]);
+    planned_close(&p);
+}
+
+int main(void)
+{
+    setenv("FSDP_CUDA_ATTENTION", "plain", 1); /* as in a build without cuDNN */
+    test_sizes(nn_cuda_described_ops(90));
+    test_cudnn();
+    test_plans("llama-tiny", 16);
+    test_plans("gpt2-tiny", 16);
+    test_rows();
+    return tap_done();
+}

@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What fsdp-launch --dump-schedule prints is what a run does: the hash of the plan, which covers the list,
+# and the table of memory, for every example.
+# run: timeout=600
+. "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
+
+make_input 300
+awk '{ printf "{\"text\": \"%s\"}\n", $0 }' text >text.jsonl
+for i in $(seq 200); do
+    echo "{\"prompt\": \"question $i\", \"chosen\": \"yes $i\", \"rejected\": \"no $((i * 7 % 10))\"}"
+done >pairs.jsonl
+here=$PWD
+declare -A settings=(
+    [llama-tiny]=""
+    [demo]="data.path=$here/text data.eval_path= log.html="
+    [text]="model.path=examples/llama-2m data.path=$here/text.jsonl data.eval_path= data.cache=$here/cache"
+    [dpo]="model.path=examples/llama-2m model.init=random data.path=$here/pairs.jsonl data.eval_path= data.seq_len=64
+        train.early_stop=0 checkpoint.keep_best=false"
+)
+
+# The hash, then rows of memory as NAME NBYTES, of a run's log or of a plan.
+hash_of() { sed -nE 's/^ *plan  *([0-9a-f]{16})$/\1/p' "$1" | head -n 1; }
+memory_of() {
+    sed -nE '/memory of (a rank|rank 0), planned/,$p' "$1" | tail -n +2 | grep -E ' [0-9.]+ ([KMGT]i)?B$' |
+        sed -E 's/^ *//; s/  +/ /g'
+}
+
+same_plan() { # text, ranks, example or file, settings...
+    local what=$1 nranks=$2 config=$3
+    shift 3
+    (cd "$TOP" && "$launch" -v -n "$nranks" "$config" checkpoint.path= log.metrics= train.steps=1 \
+        train.eval_interval=0 fsdp.device=cpu "$@") >run.log 2>run.err
+    (cd "$TOP" && "$launch" -n "$nranks" --dump-schedule "$config" checkpoint.path= log.metrics= \
+        train.steps=1 train.eval_interval=0 fsdp.device=cpu "$@") >plan.log 2>plan.err
+    [ -n "$(hash_of run.log)" ] && [ "$(hash_of run.log)" = "$(hash_of plan.log)" ] &&
+        [ "$(memory_of run.log | wc -l)" -gt 5 ] && cmp -s <(memory_of run.log) <(memory_of plan.log)
+    ok $? "$what on $nranks ranks" || {
+        tail -n 3 run.err plan.err
+        diff <(memory_of run.log) <(memory_of plan.log)
+    } | sed 's/^/# /'
+}
+
+for example in "$TOP"/examples/*.yaml; do
+    name=$(basename "$example" .yaml)
+    [ -n "${settings[$name]+there}" ]
+    ok $? "this test knows $name"
+    for nranks in 1 2 4; do
+        # shellcheck disable=SC2086
+        same_plan "$name" $nranks "$example" ${settings[$name]}
+    done
+done
+tiny=$TOP/examples/llama-tiny.yaml
+same_plan 'types of 16 bits, logits in 32' 2 "$tiny" fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 train.threads=3
+same_plan 'offloaded' 2 "$tiny" fsdp.offload=params fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16
+
+# Which device it is planned for.
+plan_for() { (cd "$TOP" && "$launch" -n 2 --dump-schedule examples/llama-tiny.yaml fsdp.param_dtype=bfloat16 "$@"); }
+plan_for fsdp.device=cpu >cpu.log
+holds cpu.log 'planned for device cpu, with '
+ok $? 'the device cpu is named'
+plan_for fsdp.device=cuda >cuda.log
+holds cuda.log 'planned for device cuda, which is described' && [ "$(memory_of cpu.log)" != "$(memory_of cuda.log)" ]
+ok $? 'a GPU that is not here is planned for, with the memory of its operators'
+echo "1..$n"
+exit $bad
