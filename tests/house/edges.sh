@@ -91,7 +91,7 @@ models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/tex
 models/nn              fsdp/device.h
 models/nn/cpu          fsdp/base.h models/nn
 models/nn/cuda         fsdp/comm.h fsdp/device.h models/nn
-models/plan            fsdp/base.h fsdp/clock.h
+models/plan            fsdp/base.h fsdp/clock.h fsdp/mesh.h models/nn
 models/plan/answer     fsdp/base.h fsdp/clock.h fsdp/fsdp.h models/config models/family models/plan models/plan/cluster models/train/setup
 models/plan/search     fsdp/base.h models/config models/plan/answer models/plan/cluster
 models/plan/cluster    fsdp/base.h fsdp/clock.h models/plan models/yaml
