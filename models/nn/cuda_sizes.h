@@ -15,7 +15,7 @@ extern "C" {
 struct nn_product;
 
 enum {
-    /* Scratch memory of the lane that computes, beside what is planned. */
+    /* Scratch memory of the lane that computes, outside what is planned. */
     NN_CUDA_SCRATCH_NBYTES = 64 << 20,
     NN_CUDA_LOGITS_NELEM = 512 << 20, /* nn_ops.logits_nelem */
     NN_CUDA_LOGITS_ALIGN = 64         /* nn_ops.logits_align */

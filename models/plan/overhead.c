@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "beside.h"
+#include "overhead.h"
 #include "nn/cuda_sizes.h"
 
 /* As fsdp_mesh_create makes them: of all ranks; gathers and reductions; between replicas; in
@@ -11,9 +11,9 @@ static uint64_t communicators(struct fsdp_mesh_shape s)
            (s.regather_size > 1) + (s.inner_size ? 2 : 0);
 }
 
-int plan_beside(struct plan_beside *rows, int max, struct fsdp_mesh_shape shape)
+int plan_overhead(struct plan_overhead *rows, int max, struct fsdp_mesh_shape shape)
 {
-    const struct plan_beside all[] = {
+    const struct plan_overhead all[] = {
         {"scratch of the lane that computes", NN_CUDA_SCRATCH_NBYTES, "in the code"},
         {"CUDA's context, code and handles", 580000000, "measured on one H200, without NCCL"},
         {"NCCL's buffers", communicators(shape) * ((uint64_t)384 << 20),
