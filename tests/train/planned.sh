@@ -23,7 +23,7 @@ declare -A settings=(
 # The hash, then rows of memory as NAME NBYTES, of a run's log or of a plan.
 hash_of() { sed -nE 's/^ *plan  *([0-9a-f]{16})$/\1/p' "$1" | head -n 1; }
 memory_of() {
-    sed -nE '/memory of (a rank|rank 0), planned/,$p' "$1" | tail -n +2 | grep -E ' [0-9.]+ ([KMGT]i)?B$' |
+    sed -nE '/memory of (a rank|rank 0), planned/,$p' "$1" | tail -n +2 | grep -E '^  .* [0-9.]+ ([KMGT]i)?B$' |
         sed -E 's/^ *//; s/  +/ /g'
 }
 
