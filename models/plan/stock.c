@@ -90,6 +90,18 @@ const char *stock_word_of(const char *model)
     return NULL;
 }
 
+const char *stock_target(const char *word)
+{
+    static const struct {
+        const char *begin, *target;
+    } targets[] = {{"cpu", "cpu"}, {"a100", "sm_80"}, {"b200", "sm_100"}};
+
+    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++)
+        if (!strncasecmp(word, targets[i].begin, strlen(targets[i].begin)))
+            return targets[i].target;
+    return "sm_90";
+}
+
 bool stock_is_assumed(const char *word)
 {
     const struct stock_gpu *g = find(word);

@@ -35,6 +35,8 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
                   int node_nranks, struct fsdp_err *err);
 /* The word of the device that a driver calls so; NULL: not known. */
 const char *stock_word_of(const char *model);
+/* What fsdp_device_describe calls it: "cpu", or an architecture such as "sm_90". Static. */
+const char *stock_target(const char *device_word);
 /* Is no published run on such a device known? */
 bool stock_is_assumed(const char *device_word);
 /* Known words of devices, in the order of the table; NULL past the last. Static. */

@@ -34,6 +34,7 @@ static int plan(struct train_parts *parts, const struct question *q, struct fsdp
     const int nnodes = q->ngpus > node ? q->ngpus / node : 1;
 
     FSDP_TRY(check_ranks(q, err));
+    parts->target = stock_target(q->cluster->gpu);
     int *node_of = fsdp_alloc((size_t)q->ngpus, sizeof *node_of, "nodes", err);
     if (!node_of)
         return FSDP_ENOMEM;
@@ -122,7 +123,10 @@ static void take_memory(struct answer *a, const struct train_parts *p, const str
         snprintf(row->what, sizeof row->what, "%s", rows[i].what);
         row->nbytes = (double)rows[i].nbytes;
         row->host = rows[i].host;
-        if (rows[i].host)
+        row->file = rows[i].file;
+        if (rows[i].file)
+            a->node_file_nbytes += row->nbytes * a->node_nranks;
+        else if (rows[i].host)
             a->node_host_nbytes += row->nbytes * a->node_nranks;
         else
             a->device_nbytes += row->nbytes;

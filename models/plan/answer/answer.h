@@ -37,7 +37,8 @@ struct answer_band {
 struct answer_memory {
     char what[64];
     double nbytes; /* of a rank */
-    bool host;
+    bool host;     /* of the host, or with `file` on its disks */
+    bool file;
 };
 
 enum { ANSWER_MAX_ROWS = 40 };
@@ -64,6 +65,7 @@ struct answer {
     struct answer_memory memory[ANSWER_MAX_ROWS];
     int nmemory;
     double device_nbytes, reserved_nbytes, limit_nbytes; /* limit 0: not known */
+    double node_file_nbytes;             /* on the disks of a node */
     double node_host_nbytes, node_host_limit;            /* of a node; limit 0: not known */
     double state_nbytes; /* of a checkpoint of all ranks: masters and optimizer state in fp32 */
     bool fits;

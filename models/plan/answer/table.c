@@ -132,11 +132,13 @@ static void print_memory(const struct answer *a, FILE *to)
     if (a->node_host_nbytes > 0) {
         fprintf(to, "memory of a node's host\n");
         for (int i = 0; i < a->nmemory; i++)
-            if (a->memory[i].host)
+            if (a->memory[i].host && !a->memory[i].file)
                 print_row(a->memory[i].what, a->memory[i].nbytes * a->node_nranks, "", to);
         if (a->node_host_limit > 0)
             print_row("there is", a->node_host_limit, short_host ? "  TOO LITTLE" : "  fits", to);
     }
+    if (a->node_file_nbytes > 0)
+        print_row("files on a node's disks", a->node_file_nbytes, "", to);
     putc('\n', to);
 }
 
