@@ -20,10 +20,10 @@ double decoder_tokens(const struct decoder_batch *b)
 static void add_linear(struct work_list *list, double rows, double nin, double nout,
                        enum fsdp_dtype type, enum work_place place)
 {
-    work_add_linear(
-        list,
-        &(struct work_linear){.rows = rows, .nin = nin, .nout = nout, .type = type, .trained = true},
-        place);
+    work_add_linear(list,
+                    &(struct work_linear){
+                        .rows = rows, .nin = nin, .nout = nout, .type = type, .trained = true},
+                    place);
 }
 
 /* Forward's pieces, which work_add_* mark as repeated, are repeated by a share. */

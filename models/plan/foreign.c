@@ -54,9 +54,9 @@ static void price_tensor(struct parts *p)
 
     if (b->tp < 2)
         return;
-    const double each = collective(p, FSDP_ALL_GATHER, group,
-                                   2 * decoder_tokens(b) * p->run->model.dim) *
-                        (1 - p->run->tensor_hidden);
+    const double each =
+        collective(p, FSDP_ALL_GATHER, group, 2 * decoder_tokens(b) * p->run->model.dim) *
+        (1 - p->run->tensor_hidden);
     p->tensor_forward = 4 * each;
     p->tensor_backward = (4 + 4 * b->again.products + (b->whole_norms ? 1 : 0)) * each;
 }
@@ -179,8 +179,7 @@ static double exposed_data(struct parts *p)
 {
     const struct foreign_run *r = p->run;
     const double layers = r->model.layers / r->pp, nelem = rank_nelem(p);
-    const double reduce =
-        collective(p, FSDP_REDUCE_SCATTER, p->data, nelem * r->reduce_nbytes);
+    const double reduce = collective(p, FSDP_REDUCE_SCATTER, p->data, nelem * r->reduce_nbytes);
     const double gather = collective(p, FSDP_ALL_GATHER, p->data, nelem * r->gather_nbytes);
     const double behind_backward = r->data_hidden * layers * layer_backward(p);
     const double behind_forward = r->data_hidden * layers * layer_forward(p);
@@ -189,8 +188,8 @@ static double exposed_data(struct parts *p)
         return 0;
     if (r->data == FOREIGN_DDP) {
         p->comm = 2 * reduce;
-        return larger(0, 2 * reduce -
-                             behind_backward * (r->accumulation > 1 ? 2 : 1) * (r->data_hidden > 0));
+        return larger(0, 2 * reduce - behind_backward * (r->accumulation > 1 ? 2 : 1) *
+                                          (r->data_hidden > 0));
     }
     p->comm = reduce + gather;
     return larger(0, reduce - behind_backward) + larger(0, gather - behind_forward);
@@ -200,13 +199,11 @@ static double pipe_seconds(const struct parts *p)
 {
     const struct foreign_run *r = p->run;
     const struct decoder_batch *b = &r->batch;
-    const double nbytes =
-        2 * decoder_tokens(b) * r->model.dim / (b->whole_norms ? 1 : b->tp);
+    const double nbytes = 2 * decoder_tokens(b) * r->model.dim / (b->whole_norms ? 1 : b->tp);
     const double rate = p->clock->net.nic_nbytes_per_s * p->clock->net.flat_share;
 
     return r->pp > 1 ? 2 * r->vpp * nbytes / rate * (1 - r->pipe_hidden) : 0;
 }
-
 
 void foreign_step(struct foreign_times *out, const struct foreign_run *r,
                   const struct fsdp_clock *clock)
@@ -232,14 +229,15 @@ void foreign_step(struct foreign_times *out, const struct foreign_run *r,
     out->data_s = sharded ? larger(0, sharded_list(&p) - busy) : exposed_data(&p);
     if (sharded && r->replicas > 1)
         out->data_s += replicate(&p);
-    const double slowdown = net->contention / (1 + net->contention);
+    /* These collectives move at about half the rate of a node's link. */
+    const double contention = .7 * net->contention, slowdown = contention / (1 + contention);
     out->slowed_s = slowdown * larger(0, p.comm - out->data_s);
     /* 28 bytes of master, moments and gradient of each element that the rank holds. */
     const double held = rank_nelem(&p) / (r->data == FOREIGN_DDP ? 1 : r->shard);
     const double update = fsdp_touch_seconds(&clock->device, 28 * held);
-    out->step_s = (busy + out->bubble_s + out->data_s + out->slowed_s + update +
-                   clock->device.step_s) *
-                  fsdp_jitter_factor(net, nranks);
+    out->step_s =
+        (busy + out->bubble_s + out->data_s + out->slowed_s + update + clock->device.step_s) *
+        fsdp_jitter_factor(net, nranks);
     const double tokens = r->batch.rows * r->batch.seq * m * r->shard * r->replicas;
     out->tokens_per_s = tokens / out->step_s / nranks;
 }

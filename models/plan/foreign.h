@@ -9,8 +9,8 @@
  *
  *   tensor    Each layer gathers and scatters its input twice forward, and as often backward (with
  *             norms that every rank computes: once more; with recomputation: again), in all
- *             (4 forward, 4 + 4 recomputed [+ 1] backward) transfers of T d 2 bytes (t - 1) / t over
- *             the node's link, of which a share is hidden (Korthikanti et al., arXiv 2205.05198,
+ *             (4 forward, 4 + 4 recomputed [+ 1] backward) transfers of T d 2 bytes (t - 1) / t
+ * over the node's link, of which a share is hidden (Korthikanti et al., arXiv 2205.05198,
  *             section 4.2).
  *   context   K and V of all ranks are gathered for each layer, forward and, with their gradients,
  *             twice backward; half of forward's is hidden (Dubey et al., arXiv 2407.21783, 3.3.2).
@@ -36,20 +36,20 @@ struct foreign_run {
     struct decoder_batch batch; /* with tp and cp */
     int pp, vpp, accumulation;
     enum foreign_data data;
-    int shard, replicas;              /* ranks that share state, and groups of them */
-    double gather_nbytes, reduce_nbytes; /* of an element on its way */
+    int shard, replicas;                            /* ranks that share state, and groups of them */
+    double gather_nbytes, reduce_nbytes;            /* of an element on its way */
     double tensor_hidden, pipe_hidden, data_hidden; /* shares */
 };
 
 /* Seconds of a step; all but the first two are parts of the first. */
 struct foreign_times {
     double step_s;
-    double tokens_per_s; /* of one GPU */
-    double compute_s;    /* of the modules */
+    double tokens_per_s;                /* of one GPU */
+    double compute_s;                   /* of the modules */
     double tensor_s, context_s, pipe_s; /* exposed */
-    double bubble_s;     /* a stage waits for others */
-    double data_s;       /* of data parallelism, exposed */
-    double slowed_s;     /* by hidden communication */
+    double bubble_s;                    /* a stage waits for others */
+    double data_s;                      /* of data parallelism, exposed */
+    double slowed_s;                    /* by hidden communication */
 };
 void foreign_step(struct foreign_times *out, const struct foreign_run *run,
                   const struct fsdp_clock *clock);

@@ -20,7 +20,7 @@ static const struct constant {
     [RUNS_H100_500W_PRODUCTS] = {"H100 at 500 W: share of the peak in products", 0, .4, .9},
     [RUNS_FP8_GAIN] = {"fp8: speed of products over bf16's", 0, 1, 2},
     [RUNS_A100_ATTENTION] = {"A100: share of the peak in attention", 0, 0, 0},
-    [RUNS_H100_ATTENTION] = {"H100: share of the peak in attention", 0, .2, .8},
+    [RUNS_H100_ATTENTION] = {"H100: share of the peak in attention", 0, 0, 0},
     [RUNS_FLAT_SHARE] = {"share of the cards in flat rings over 16 nodes", 0, .3, .92},
     [RUNS_FLAT_FALL] = {"its fall with the nodes: power", 0, 0, 0},
     [RUNS_CONTENTION] = {"slowdown beside communication", 0, 0, 0},
@@ -107,11 +107,20 @@ static enum runs_constant stack_of(const struct runs_row *r)
         const char *word;
         enum runs_constant is;
     } words[] = {
-        {"compile", RUNS_COMPILE},      {"eager", RUNS_EAGER},     {"mega21", RUNS_MEGATRON},
-        {"nanotron", RUNS_NANOTRON},    {"cpp", RUNS_CPP},         {"c++", RUNS_CPP},
-        {"libfsdp", RUNS_CPP},          {"deepspeed", RUNS_EAGER}, {"megatron-deepspeed", RUNS_MEGATRON},
-        {"te", RUNS_TE},                {"mcore", RUNS_TE},        {"megatron", RUNS_TE},
-        {"nemo", RUNS_TE},              {"transformer", RUNS_TE},
+        {"compile", RUNS_COMPILE},
+        {"eager", RUNS_EAGER},
+        {"mega21", RUNS_MEGATRON},
+        {"nanotron", RUNS_NANOTRON},
+        {"cpp", RUNS_CPP},
+        {"c++", RUNS_CPP},
+        {"libfsdp", RUNS_CPP},
+        {"deepspeed", RUNS_EAGER},
+        {"megatron-deepspeed", RUNS_MEGATRON},
+        {"te", RUNS_TE},
+        {"mcore", RUNS_TE},
+        {"megatron", RUNS_TE},
+        {"nemo", RUNS_TE},
+        {"transformer", RUNS_TE},
     };
 
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -136,9 +145,8 @@ static enum kernel kernel_of(const struct runs_row *r)
 
 static double attention_share(const struct runs_row *r, const double value[RUNS_NCONSTANTS])
 {
-    const double watts = has(r->gpu, "500w")
-                             ? value[RUNS_H100_500W_PRODUCTS] / value[RUNS_H100_PRODUCTS]
-                             : 1;
+    const double watts =
+        has(r->gpu, "500w") ? value[RUNS_H100_500W_PRODUCTS] / value[RUNS_H100_PRODUCTS] : 1;
     switch (kernel_of(r)) {
     case FA1:
         return is_a100(r) ? value[RUNS_FA1_A100] : value[RUNS_FA1_H100] * watts;
@@ -223,7 +231,8 @@ bool runs_constant_acts(enum runs_constant which, const struct runs_row *r)
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
-static void set_device(struct fsdp_device_clock *d, const struct runs_row *r, const double value[RUNS_NCONSTANTS])
+static void set_device(struct fsdp_device_clock *d, const struct runs_row *r,
+                       const double value[RUNS_NCONSTANTS])
 {
     const enum kernel kernel = kernel_of(r);
 
@@ -292,7 +301,8 @@ static enum foreign_data data_of(const char *strategy)
     return has(strategy, "zero1") ? FOREIGN_ZERO1 : FOREIGN_DDP;
 }
 
-void runs_foreign(struct foreign_run *out, const struct runs_row *r, const double value[RUNS_NCONSTANTS])
+void runs_foreign(struct foreign_run *out, const struct runs_row *r,
+                  const double value[RUNS_NCONSTANTS])
 {
     const enum runs_constant stack = stack_of(r);
     const bool old = stack == RUNS_MEGATRON;

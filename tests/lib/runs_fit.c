@@ -43,8 +43,8 @@ int runs_predict_all(struct runs *runs, struct fsdp_err *err)
     for (int i = 0; i < runs->nrows; i++) {
         runs->predicted[i] = 0;
         if (!runs_lacks(&runs->row[i]) && !runs->lacks[i])
-            FSDP_TRY(runs_predict(&runs->predicted[i], &runs->row[i], &runs->plan[i], runs->value,
-                                  err));
+            FSDP_TRY(
+                runs_predict(&runs->predicted[i], &runs->row[i], &runs->plan[i], runs->value, err));
     }
     return FSDP_OK;
 }
@@ -123,8 +123,8 @@ const char *runs_source(const struct runs *runs, int k)
 static void print_line(const char *what, struct runs_errors e, FILE *to)
 {
     if (e.nrows)
-        fprintf(to, "| %s | %d | %+.1f %% | %.1f %% | %.1f %% | %.0f %% | %.0f %% | %.1f %% |\n", what,
-                e.nrows, 100 * e.bias, 100 * e.median, 100 * e.mean, 100 * e.within_10,
+        fprintf(to, "| %s | %d | %+.1f %% | %.1f %% | %.1f %% | %.0f %% | %.0f %% | %.1f %% |\n",
+                what, e.nrows, 100 * e.bias, 100 * e.median, 100 * e.mean, 100 * e.within_10,
                 100 * e.within_20, 100 * e.p90);
 }
 
@@ -132,7 +132,9 @@ void runs_print(const struct runs *runs, FILE *to)
 {
     const char *source;
 
-    fprintf(to, "| source | rows | bias | median | mean | within 10 %% | within 20 %% | 90 %% below |\n");
+    fprintf(
+        to,
+        "| source | rows | bias | median | mean | within 10 %% | within 20 %% | 90 %% below |\n");
     fprintf(to, "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int k = 0; (source = runs_source(runs, k)); k++)
         print_line(source, runs_errors(runs, source, RUNS_ALL), to);

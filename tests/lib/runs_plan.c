@@ -24,7 +24,8 @@ static int add_matrix(struct fsdp_module_tree *tree, int module, const char *nam
     snprintf(full, sizeof full, "%s.%s", fsdp_module_name(tree, module), name);
     return fsdp_module_add_param(
         tree, module,
-        &(struct fsdp_param_desc){.name = full, .ndim = 2, .shape = shape, .flags = FSDP_PARAM_LINEAR},
+        &(struct fsdp_param_desc){
+            .name = full, .ndim = 2, .shape = shape, .flags = FSDP_PARAM_LINEAR},
         NULL, err);
 }
 

@@ -8,8 +8,10 @@ enum { MAX_COLUMNS = 80 };
 
 enum kind { TEXT, NUMBER, INTEGER, FLAG };
 #define FIELD(name, member, kind, otherwise)                                                       \
-    {name, offsetof(struct runs_row, member), sizeof(((struct runs_row *)0)->member), kind,        \
-     otherwise}
+    {                                                                                              \
+        name, offsetof(struct runs_row, member), sizeof(((struct runs_row *)0)->member), kind,     \
+            otherwise                                                                              \
+    }
 static const struct field {
     const char *name;
     size_t offset, nbytes;
@@ -155,8 +157,7 @@ static int read_rows(struct runs_row *rows, FILE *from, const char *file, struct
         if (!at || nrows == RUNS_MAX)
             continue;
         for (int i = 0; i < NFIELDS; i++)
-            set(&rows[nrows], &fields[i],
-                column[i] >= 0 && column[i] < n ? cell[column[i]] : "");
+            set(&rows[nrows], &fields[i], column[i] >= 0 && column[i] < n ? cell[column[i]] : "");
         complete(&rows[nrows++]);
     }
     free(line);

@@ -156,8 +156,8 @@ static void test_goals(const struct runs *runs)
     const struct runs_errors own = runs_errors(runs, NULL, RUNS_OWN);
     const struct runs_errors foreign = runs_errors(runs, NULL, RUNS_FOREIGN);
 
-    ok(fsdp.nrows > 200 && fsdp.median <= .04, "FSDP: median error of %d rows %.1f %%, at most 4 %%",
-       fsdp.nrows, 100 * fsdp.median);
+    ok(fsdp.nrows > 200 && fsdp.median <= .04,
+       "FSDP: median error of %d rows %.1f %%, at most 4 %%", fsdp.nrows, 100 * fsdp.median);
     ok(own.nrows > 250 && own.median <= .08 && own.within_20 >= .9,
        "tp = pp = cp = 1: median error of %d rows %.1f %%, %.0f %% within 20 %%", own.nrows,
        100 * own.median, 100 * own.within_20);
@@ -178,13 +178,14 @@ static void test_strange(void)
     FILE *to = fopen(file, "w");
     if (!ok(to != NULL, "a file"))
         return;
-    fputs("id,stack,gpu,attn,precision,d_model,layers,heads,ffn,gpus,seq,\"a \"\"note\"\", quoted\"\n"
-          "1,new,X900,magic,int3,4096,32,32,11008,16,4096,\"one, two\"\n"
-          "2,compile,NVIDIA H200,fa3,fp8,4096,32,32,11008,16,4096,\n"
-          "3,compile,h100,fa3,bf16,,,,,16,4096,\n"
-          "4,compile,h100,fa3,bf16,4096,32,32,11008,,4096,\n"
-          "5,compile,h100,fa3,bf16,4096,32,32,11008,16,4096\n",
-          to);
+    fputs(
+        "id,stack,gpu,attn,precision,d_model,layers,heads,ffn,gpus,seq,\"a \"\"note\"\", quoted\"\n"
+        "1,new,X900,magic,int3,4096,32,32,11008,16,4096,\"one, two\"\n"
+        "2,compile,NVIDIA H200,fa3,fp8,4096,32,32,11008,16,4096,\n"
+        "3,compile,h100,fa3,bf16,,,,,16,4096,\n"
+        "4,compile,h100,fa3,bf16,4096,32,32,11008,,4096,\n"
+        "5,compile,h100,fa3,bf16,4096,32,32,11008,16,4096\n",
+        to);
     fclose(to);
     ok(!runs_open(&runs, file, &err) && !runs_predict_all(&runs, &err) && runs.nrows == 5,
        "unknown words and missing columns: %s", err.text);
@@ -192,7 +193,8 @@ static void test_strange(void)
        runs.predicted[0]);
     ok(runs.predicted[1] > runs.predicted[4] && runs.predicted[4] > runs.predicted[0],
        "fp8 before bf16 before what is unknown");
-    ok(runs.predicted[2] == 0 && runs.predicted[3] == 0, "no prediction without dimensions or GPUs");
+    ok(runs.predicted[2] == 0 && runs.predicted[3] == 0,
+       "no prediction without dimensions or GPUs");
     runs_close(&runs);
     ok(runs_open(&runs, "/nonexistent.csv", &err) && strstr(err.text, "/nonexistent.csv"),
        "a file that is not there: %s", err.text);

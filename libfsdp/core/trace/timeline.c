@@ -160,6 +160,14 @@ static void settle(struct timeline *t, double *free_at)
     }
 }
 
+/* By how much collectives slow what computes. Their kernels occupy multiprocessors whatever the rate
+ * (assumed: two fifths at the full rate of a node's link), and bytes pass the device's memory. */
+static double contention(const struct fsdp_net_clock *net, double rate)
+{
+    const double full = rate / net->node_nbytes_per_s;
+    return net->contention * (.4 + .6 * (full < 1 ? full : 1));
+}
+
 /* Sets the rates of all that is under way. Returns whether a collective moves bytes. */
 static bool set_rates(struct timeline *t)
 {
@@ -167,6 +175,7 @@ static bool set_rates(struct timeline *t)
     double rates[SCHED_NLANES];
     int lanes[SCHED_NLANES], n = 0;
     bool comm = false;
+    double moved = 0;
 
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
         const struct running *run = &t->run[lane];
@@ -178,11 +187,14 @@ static bool set_rates(struct timeline *t)
     }
     if (n)
         fsdp_share_links(rates, &t->clock->net, moving, n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         t->run[lanes[i]].rate = rates[i];
+        if (t->costs[t->run[lanes[i]].item % t->s->nops].comm)
+            moved += rates[i];
+    }
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         if (t->run[lane].item >= 0 && !t->run[lane].transfers)
-            t->run[lane].rate = comm ? 1 / (1 + t->clock->net.contention) : 1;
+            t->run[lane].rate = comm ? 1 / (1 + contention(&t->clock->net, moved)) : 1;
     return comm;
 }
 
