@@ -495,6 +495,12 @@ $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 	@mkdir -p $(@D)
 	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
+# Tokens/s of published runs: `published FILE.csv`.
+PUBLISHED := $(BIN)/tests/plan/published
+tests: $(PUBLISHED)
+$(PUBLISHED): $(BIN)/tests/plan/test_published
+	@ln -sf $(<F) $@
+
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
 tests: $(OPAQUE)

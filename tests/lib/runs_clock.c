@@ -266,6 +266,8 @@ int runs_clock(struct fsdp_clock *out, const struct runs_row *r,
     FSDP_TRY(stock_network(&out->net, word, "none", r->node_size, err));
     if (r->net_gbs > 0)
         out->net.nic_nbytes_per_s = r->net_gbs * 1e9 / r->node_size;
+    else if (is_a100(r)) /* cards of that generation */
+        out->net.nic_nbytes_per_s = 25e9;
     set_device(&out->device, r, value);
     out->net.flat_share = value[RUNS_FLAT_SHARE];
     out->net.contention = value[RUNS_CONTENTION];
@@ -323,7 +325,9 @@ void runs_foreign(struct foreign_run *out, const struct runs_row *r,
                   .cp = r->cp,
                   .whole_norms = old,
                   .all_scores = kernel == UNFUSED || kernel == UNFUSED_AGAIN,
-                  .products = is_fp8(r) ? FSDP_F8_E4M3 : FSDP_BF16,
+                  .products = is_fp8(r)                 ? FSDP_F8_E4M3
+                              : has(r->precision, "32") ? FSDP_F32
+                                                        : FSDP_BF16,
                   .again = again_of(r)},
         .pp = r->pp,
         .vpp = r->vpp,

@@ -39,7 +39,7 @@ static const struct field {
     FIELD("node_size", node_size, INTEGER, "8"),
     FIELD("net_gbytes_s_node", net_gbs, NUMBER, "0"),
     FIELD("shard", shard, INTEGER, "0"),
-    FIELD("replicas", replicas, INTEGER, "1"),
+    FIELD("replicas", replicas, INTEGER, "0"),
     FIELD("tp", tp, INTEGER, "1"),
     FIELD("cp", cp, INTEGER, "1"),
     FIELD("pp", pp, INTEGER, "1"),
@@ -115,6 +115,7 @@ static void complete(struct runs_row *r)
                          : !strncmp(r->recompute, "selective", 9)     ? 0
                                                                       : 1;
 
+    r->heads = r->heads > 0 ? r->heads : r->dim / 128;
     r->kv_heads = r->kv_heads > 0 ? r->kv_heads : r->heads;
     r->ffn = r->ffn > 0 ? r->ffn : 4 * r->dim;
     r->node_size = r->node_size > 0 ? r->node_size : 8;
@@ -123,9 +124,11 @@ static void complete(struct runs_row *r)
     r->pp = r->pp > 0 ? r->pp : 1;
     r->vpp = r->vpp > 0 ? r->vpp : 1;
     r->accum = r->accum > 0 ? r->accum : 1;
-    r->replicas = r->replicas > 0 ? r->replicas : 1;
-    if (r->shard < 1 && r->gpus > 0)
-        r->shard = r->gpus / (r->tp * r->cp * r->pp * r->replicas);
+    const int data = r->gpus > 0 ? r->gpus / (r->tp * r->cp * r->pp) : 0;
+    if (r->shard < 1)
+        r->shard = data / (r->replicas > 0 ? r->replicas : 1);
+    if (r->replicas < 1)
+        r->replicas = r->shard > 0 && data > r->shard ? data / r->shard : 1;
     if (r->recompute_frac < 0)
         r->recompute_frac = again;
 }

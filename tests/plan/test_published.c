@@ -4,11 +4,13 @@
  * tests/plan/published.tsv and fails where a source's median error has grown by more than a point
  * over tests/plan/published_errors.tsv, or misses the goals. Otherwise:
  *
- *   test_published FILE            id,predicted: tokens/s of a GPU, for rows with the same columns
- *   test_published --table FILE    errors by source, as in docs/results/plan.md
- *   test_published --errors FILE   published_errors.tsv anew
- *   test_published --fit FILE      fits the constants and prints them, with the medians of sources
- *                                  that did not count in their own fit (minutes)
+ *   published FILE            id,predicted: tokens/s of a GPU, for rows with the same columns
+ *   published --table FILE    errors by source, as in docs/results/plan.md
+ *   published --errors FILE   published_errors.tsv anew
+ *   published --fit FILE      fits the constants and prints them, with the medians of sources that
+ *                             did not count in their own fit (minutes)
+ *
+ * (build/bin/tests/plan/published is another name of this program.)
  */
 #include <stdlib.h>
 #include <string.h>
