@@ -18,12 +18,12 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static double layer_forward(const struct parts *p)
+static double forward_seconds(const struct parts *p)
 {
     return p->forward + p->tensor_forward + p->context_forward;
 }
 
-static double layer_backward(const struct parts *p)
+static double backward_seconds(const struct parts *p)
 {
     return p->backward + p->tensor_backward + p->context_backward;
 }
@@ -106,7 +106,7 @@ static void forward(struct lanes *t, struct parts *p, int nunits, const double *
         const double start = larger(t->net, ends[i % 2]);
         t->net = start + gather[i > 0];
         p->comm += gather[i > 0];
-        t->compute = larger(t->compute, t->net) + (i > 0 ? layer_forward(p) : 0);
+        t->compute = larger(t->compute, t->net) + (i > 0 ? forward_seconds(p) : 0);
         ends[i % 2] = t->compute;
     }
 }
@@ -121,7 +121,7 @@ static void backward(struct lanes *t, struct parts *p, int nunits, const double 
         const double again = kept ? 0 : gather[1];
         t->net = larger(t->net, ends[i % 2]) + again;
         p->comm += again + reduce[i > 0];
-        t->compute = larger(t->compute, again > 0 ? t->net : 0) + (i > 0 ? layer_backward(p) : 0);
+        t->compute = larger(t->compute, again > 0 ? t->net : 0) + (i > 0 ? backward_seconds(p) : 0);
         ends[i % 2] = t->compute;
         if (i + 1 < nunits)
             t->net = larger(t->net, ends[(i + 1) % 2]) + reduce[1];
@@ -169,7 +169,7 @@ static double replicate(struct parts *p)
                                     rank_nelem(p) * r->reduce_nbytes / (r->shard * r->batch.cp));
 
     p->comm += takes;
-    return larger(0, takes - .7 * r->model.layers * layer_backward(p));
+    return larger(0, takes - .7 * r->model.layers * backward_seconds(p));
 }
 
 /* ---- once a step ----------------------------------------------------------------------------- */
@@ -181,8 +181,8 @@ static double exposed_data(struct parts *p)
     const double layers = r->model.layers / r->pp, nelem = rank_nelem(p);
     const double reduce = collective(p, FSDP_REDUCE_SCATTER, p->data, nelem * r->reduce_nbytes);
     const double gather = collective(p, FSDP_ALL_GATHER, p->data, nelem * r->gather_nbytes);
-    const double behind_backward = r->data_hidden * layers * layer_backward(p);
-    const double behind_forward = r->data_hidden * layers * layer_forward(p);
+    const double behind_backward = r->data_hidden * layers * backward_seconds(p);
+    const double behind_forward = r->data_hidden * layers * forward_seconds(p);
 
     if (p->data.nranks < 2)
         return 0;
@@ -224,7 +224,7 @@ void foreign_step(struct foreign_times *out, const struct foreign_run *r,
     out->context_s = m * layers * (p.context_forward + p.context_backward);
     out->pipe_s = m * pipe_seconds(&p);
     const double busy = out->compute_s + out->tensor_s + out->context_s + out->pipe_s;
-    const double stage = layers * (layer_forward(&p) + layer_backward(&p)) + pipe_seconds(&p);
+    const double stage = layers * (forward_seconds(&p) + backward_seconds(&p)) + pipe_seconds(&p);
     out->bubble_s = (r->pp - 1.0) / r->vpp * stage;
     out->data_s = sharded ? larger(0, sharded_list(&p) - busy) : exposed_data(&p);
     if (sharded && r->replicas > 1)

@@ -150,7 +150,7 @@ struct fsdp_net_clock {
     double node_half_nbytes, net_half_nbytes;
     double host_nbytes_per_s; /* a rank's copies between host and device */
     double collectives;       /* how many one of the list's is made of; 0: one */
-    /* Compute takes (1 + contention) as long beside collectives at a node link's full rate. */
+    /* Compute takes (1 + contention) as long next to collectives at a node link's full rate. */
     double contention;
     double jitter;    /* sigma of a rank's step: the slowest of n is sqrt(2 ln n) sigma behind */
     double slow_rank; /* what-if: one rank computes so much slower (0.1: by a tenth) */
