@@ -63,16 +63,24 @@ static int plan_parts(struct train_parts *parts, const char *config, int nranks,
 
 /* ---- measure --------------------------------------------------------------------------------- */
 
-/* As fsdp-launch binds the ranks of a run: a core each, where there are enough. */
+/* As fsdp-launch binds the ranks of a run: whole cores each, where there are enough. */
 static void bind_rank(const struct boot_info *info)
 {
-    const int ncores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const int ncores = (int)sysconf(_SC_NPROCESSORS_ONLN), each = ncores / info->local_size;
     cpu_set_t set;
 
     CPU_ZERO(&set);
-    CPU_SET((unsigned)(info->local_rank % ncores), &set);
-    if (info->local_size <= ncores)
+    for (int i = 0; i < each; i++)
+        CPU_SET((unsigned)(info->local_rank * each + i), &set);
+    if (each > 0)
         sched_setaffinity(0, sizeof set, &set);
+}
+
+/* As train.threads: auto. */
+static int threads_of(const struct boot_info *info)
+{
+    const int n = (int)sysconf(_SC_NPROCESSORS_ONLN) / info->local_size;
+    return n > 1 ? n : 1;
 }
 
 static void say(void *ctx, const char *text)
@@ -93,6 +101,7 @@ static int measure_all(struct measured *out, struct boot *boot, struct train_par
                                 .node_nranks = boot_info(boot)->local_size,
                                 .shapes = shapes,
                                 .seconds = 60,
+                                .no_grid = getenv("NO_GRID") != NULL,
                                 .progress = say};
     const struct fsdp_mesh *planned = parts->fsdp->mesh;
 
@@ -127,7 +136,7 @@ static int run_measure(int argc, char **argv)
     if (boot_open(&boot, &opts, &err))
         return fail(&err);
     bind_rank(boot_info(boot));
-    nn_set_threads(1);
+    nn_set_threads(threads_of(boot_info(boot)));
     int rc = plan_parts(&parts, argv[2], boot_info(boot)->size, argc - 4, argv + 4, &err);
     if (rc == FSDP_OK)
         rc = measure_all(&measured, boot, &parts, &err);

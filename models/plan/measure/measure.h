@@ -2,7 +2,7 @@
 /*
  * measure.h: sweeps that measure the numbers of a clock on the ranks, device and backend of a run:
  * products, attention, passes over memory, collectives, and products beside a collective. All ranks
- * work at once, as in a step; times are medians of windows, after a first call that is not counted.
+ * work at once, as in a step; the first calls are not counted.
  *
  * The same code measures GPUs; it has run on CPUs alone.
  */
@@ -47,6 +47,7 @@ struct measure_opts {
     int node_nranks;                      /* ranks of a node */
     const struct measure_shapes *shapes;  /* NULL: a grid alone */
     enum fsdp_dtype type;                 /* of the grid's operands */
+    bool no_grid;                         /* the model's shapes alone: for a plan of this model */
     double seconds;                       /* about as long as all may take, 0: 100 */
     void (*progress)(void *ctx, const char *text); /* rank 0; NULL: none */
     void *ctx;
@@ -60,6 +61,9 @@ struct measured {
     int ncollectives;
     double contention;        /* negative: lanes do not overlap here, or there was no mesh */
     double host_nbytes_per_s; /* 0: the device is the host */
+    /* In each collective that was measured: how late ranks that slept in it get their core back, on
+     * average; 0 on GPUs, and over several nodes. */
+    double rendezvous_s;
     double jitter;            /* sigma of a rank's time for the same work */
     double memory_nbytes_per_s; /* of large copies, read and write */
     double product_per_s;       /* FLOP/s of the fastest product */

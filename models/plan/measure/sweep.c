@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include "sweep.h"
 
 enum { POOL_NBYTES = 48 << 20, GPU_POOL_NBYTES = 1 << 30, MAX_CALLS = 20000 };
 
-static int by_value(const void *a, const void *b)
+double sweep_mean(const double *values, int n)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+    double sum = 0;
 
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    for (int i = 0; i < n; i++)
+        sum += values[i];
+    return n > 0 ? sum / n : 0;
 }
 
 /* Random, because the power that products take, and so their speed, depends on the values. */
@@ -44,7 +41,9 @@ int sweep_open(struct sweep *s, const struct measure_opts *opts, struct measured
     int rc;
 
     *s = (struct sweep){.opts = opts, .out = out, .deadline = fsdp_time_now() + seconds};
-    s->window_s = fsdp_device_is_host(opts->device) ? 0.02 : 0.01;
+    s->window_s = 0.01;
+    if (fsdp_device_is_host(opts->device)) /* where ranks share cores, of as many turns */
+        s->window_s = 0.02 * ((int)sysconf(_SC_NPROCESSORS_ONLN) < opts->node_nranks ? 2 : 1);
     s->all = fsdp_alloc((size_t)opts->oob->size * SWEEP_WINDOWS, sizeof *s->all, "sweeps", err);
     rc = s->all ? nn_ops_of(&s->nn, opts->device, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
@@ -113,7 +112,7 @@ int sweep_time(double *seconds, struct sweep *s, sweep_f *run, void *ctx, struct
         if (s->nspread < SWEEP_MAX_JITTERS && means[w] > 0)
             s->spread[s->nspread++] = most / means[w] - 1;
     }
-    *seconds = median(means, SWEEP_WINDOWS);
+    *seconds = sweep_mean(means, SWEEP_WINDOWS);
     return FSDP_OK;
 }
 
@@ -169,7 +168,7 @@ static double jitter_of(struct sweep *s)
 
     if (n < 2 || s->nspread < 1)
         return 0;
-    return median(s->spread, s->nspread) / sqrt(2 * log(n));
+    return sweep_mean(s->spread, s->nspread) / sqrt(2 * log(n));
 }
 
 int measure_run(struct measured *out, const struct measure_opts *opts, struct fsdp_err *err)

@@ -22,6 +22,8 @@ struct sweep {
     double *all; /* [size * SWEEP_WINDOWS] */
     double spread[SWEEP_MAX_JITTERS]; /* of the slowest rank over the mean, less 1 */
     int nspread;
+    double late_sum; /* of collectives: mean less median */
+    int nlate;
 };
 
 /* Enqueues the work once; call: how often it was before. */
@@ -30,9 +32,10 @@ typedef int sweep_f(struct sweep *s, void *ctx, int call, struct fsdp_err *err);
 int sweep_open(struct sweep *s, const struct measure_opts *opts, struct measured *out,
                struct fsdp_err *err);
 void sweep_close(struct sweep *s);
-/* *seconds of one call: the mean over ranks and calls of a window, the median of windows.
- * Collective, blocks, agreed. */
+/* *seconds of one call: the mean over ranks, windows and calls, for a step is a sum, and has its
+ * share of what disturbs the machine. Collective, blocks, agreed. */
 int sweep_time(double *seconds, struct sweep *s, sweep_f *run, void *ctx, struct fsdp_err *err);
+double sweep_mean(const double *values, int nvalues);
 /* Has the time run out that all sweeps have? The same on all ranks. Collective. */
 int sweep_is_late(bool *late, struct sweep *s, struct fsdp_err *err);
 /* Values of a type from the pool, another place for each `turn`; NULL: it has not as many. */

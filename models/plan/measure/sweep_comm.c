@@ -35,11 +35,12 @@ static int run_collective(struct sweep *s, void *ctx, int call, struct fsdp_err 
 
 /* ---- ranks that share a clock: what is not waiting ------------------------------------------- */
 
-enum { MEETINGS = 12, APART = 224 };
+enum { MEETINGS = 16, APART = 224, BETWEEN_NBYTES = 4 << 20 };
 
 /* Where lanes run in the caller, ranks compute between their collectives and come to them one after
- * the other. A collective takes from when the last one has come. Between two of them each rank
- * multiplies matrices, for about a millisecond. */
+ * the other: those that wait sleep, and the caches hold other things. A collective takes from when
+ * the last one has come. Between two of them each rank multiplies matrices and copies some
+ * megabytes, each time another rank more than the others. */
 struct meetings {
     double begin[MEETINGS], end[MEETINGS];
 };
@@ -54,8 +55,15 @@ static int meet(struct meetings *m, struct sweep *s, struct collective *c, struc
                                 .nin = APART,
                                 .nout = APART};
 
+    const int size = fsdp_comm_size(c->comm), rank = fsdp_comm_rank(c->comm);
+    char *pool = (char *)(void *)s->pool;
+
     for (int i = 0; i < MEETINGS; i++) {
-        FSDP_TRY(s->nn->linear_forward(s->lane, &between, err));
+        const int ntimes = i % size == rank ? 3 : 1;
+        for (int k = 0; k < ntimes; k++)
+            FSDP_TRY(s->nn->linear_forward(s->lane, &between, err));
+        FSDP_TRY(fsdp_copy(s->lane, pool + ((size_t)i % 4 + 4) * BETWEEN_NBYTES,
+                           pool + (size_t)i % 4 * BETWEEN_NBYTES, BETWEEN_NBYTES, err));
         m->begin[i] = fsdp_time_now();
         FSDP_TRY(run_collective(s, c, i, err));
         m->end[i] = fsdp_time_now();
@@ -76,7 +84,7 @@ static int time_meetings(double *seconds, struct sweep *s, struct collective *c,
     const int size = fsdp_comm_size(c->comm), rank = fsdp_comm_rank(c->comm);
     const size_t nwords = sizeof(struct meetings) / sizeof(double);
     struct meetings *all = fsdp_alloc((size_t)size, sizeof *all, "sweep of collectives", err);
-    double own[MEETINGS], sum = 0;
+    double own[MEETINGS];
     int rc = all ? meet(&all[rank], s, c, err) : FSDP_ENOMEM;
 
     rc = fsdp_oob_agree(oob, rc, err);
@@ -93,11 +101,27 @@ static int time_meetings(double *seconds, struct sweep *s, struct collective *c,
     fsdp_free(all);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
     qsort(own, MEETINGS, sizeof *own, by_value);
-    FSDP_TRY(oob->allgather(oob, &own[MEETINGS / 2], sizeof *own, s->all, err));
-    for (int r = 0; r < oob->size; r++)
-        sum += s->all[r];
-    *seconds = sum / oob->size;
+    const double mine[2] = {own[MEETINGS / 2], sweep_mean(own, MEETINGS)};
+    FSDP_TRY(oob->allgather(oob, mine, sizeof mine, s->all, err));
+    *seconds = 0;
+    for (int r = 0; r < oob->size; r++) {
+        *seconds += s->all[2 * r] / oob->size;
+        s->late_sum += (s->all[2 * r + 1] - s->all[2 * r]) / oob->size;
+    }
+    s->nlate++;
     return FSDP_OK;
+}
+
+/* A rank that slept until the last one came gets its core back late where others use the machine:
+ * now and then by milliseconds. Few meetings tell little of that, all of them together more: the
+ * median of a size and the mean delay of all sizes are what a step sees. */
+static void add_delay(struct sweep *s)
+{
+    struct measured *out = s->out;
+
+    out->rendezvous_s = s->nlate > 0 && s->late_sum > 0 ? s->late_sum / s->nlate : 0;
+    for (int i = 0; i < out->ncollectives; i++)
+        out->collectives[i].seconds += out->rendezvous_s;
 }
 
 /* Clocks of nodes differ. */
@@ -164,7 +188,7 @@ static int sweep_group(struct sweep *s, struct fsdp_comm *comm, int stride, cons
     return rc;
 }
 
-int sweep_collectives(struct sweep *s, struct fsdp_err *err)
+static int sweep_groups(struct sweep *s, struct fsdp_err *err)
 {
     static const enum fsdp_collective gather[] = {FSDP_ALL_GATHER};
     static const enum fsdp_collective scatter[] = {FSDP_REDUCE_SCATTER};
@@ -182,6 +206,13 @@ int sweep_collectives(struct sweep *s, struct fsdp_err *err)
     if (m->replicate_size == m->size)
         return FSDP_OK;
     return sweep_group(s, m->world, 1, "world", sum, 1, err);
+}
+
+int sweep_collectives(struct sweep *s, struct fsdp_err *err)
+{
+    FSDP_TRY(sweep_groups(s, err));
+    add_delay(s);
+    return FSDP_OK;
 }
 
 /* ---- contention ------------------------------------------------------------------------------ */

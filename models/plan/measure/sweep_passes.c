@@ -252,6 +252,8 @@ int sweep_passes(struct sweep *s, struct fsdp_err *err)
             return FSDP_OK;
         for (int i = 0; i < 3; i++)
             FSDP_TRY(time_size(s, fp32[i], FSDP_F32, n, 128, err));
+        if (s->opts->no_grid)
+            continue;
         FSDP_TRY(time_size(s, FSDP_PASS_BRANCH, s->opts->type, n, dim, err));
         FSDP_TRY(time_size(s, FSDP_PASS_ACTIVATION, s->opts->type, n, dim, err));
         FSDP_TRY(time_size(s, FSDP_PASS_LOSS, s->opts->type, n, vocab, err));

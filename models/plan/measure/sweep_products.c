@@ -84,34 +84,19 @@ static int room_make(struct room *room, struct sweep *s, struct nn_linear *a, st
     return fsdp_lane_sync(s->lane, err);
 }
 
-/* Rounds through the model's shapes are apart in time, so that what disturbs one spares the others:
- * the fastest counts, which a run's median comes close to. */
-static int take_rate(struct sweep *s, struct fsdp_rate rate, struct fsdp_err *err)
-{
-    for (int i = 0; i < s->out->nproducts; i++) {
-        struct fsdp_rate *r = &s->out->products[i];
-        if (r->type != rate.type || r->m != rate.m || r->n != rate.n || r->k != rate.k)
-            continue;
-        r->per_s = rate.per_s > r->per_s ? rate.per_s : r->per_s;
-        return FSDP_OK;
-    }
-    return sweep_add_rate(&s->out->products, &s->out->nproducts, &s->out->max_products, rate, err);
-}
-
-static int time_ways(struct sweep *s, const struct measure_linear *l, const struct nn_linear *a,
+/* seconds: [NWAYS] */
+static int time_ways(double *seconds, struct sweep *s, const struct nn_linear *a,
                      const struct room *room, struct fsdp_err *err)
 {
     for (int way = FORWARD; way < NWAYS; way++) {
         struct product p = {*a, (enum way)way};
-        double seconds;
         p.args.x = room->x;
         p.args.dy = room->y;
         if (way == FORWARD)
             p.args.out = room->y;
         else if (way == TO_INPUT)
             p.args.out = room->x;
-        FSDP_TRY(sweep_time(&seconds, s, run_product, &p, err));
-        FSDP_TRY(take_rate(s, rate_of(l, (enum way)way, a->rows, seconds), err));
+        FSDP_TRY(sweep_time(&seconds[way], s, run_product, &p, err));
     }
     return FSDP_OK;
 }
@@ -125,7 +110,9 @@ static int rows_of(struct sweep *s, const struct measure_linear *l)
     return (int)(head && most >= 1 && most < l->rows ? most : l->rows);
 }
 
-static int time_linear(struct sweep *s, const struct measure_linear *l, struct fsdp_err *err)
+/* *seconds[NWAYS] of so many rows; 0: too large to be measured. */
+static int time_linear(double *seconds, struct sweep *s, const struct measure_linear *l,
+                       struct fsdp_err *err)
 {
     struct nn_linear a = {.rows = rows_of(s, l),
                           .nin = (int)l->nin,
@@ -136,13 +123,46 @@ static int time_linear(struct sweep *s, const struct measure_linear *l, struct f
                           .dw_dtype = l->type};
     struct room room = {NULL, NULL, NULL};
 
+    for (int way = 0; way < NWAYS; way++)
+        seconds[way] = 0;
     if (a.rows < 1 || (size_t)a.nin * (size_t)a.nout > s->pool_nelem)
         return FSDP_OK;
     int rc = fsdp_oob_agree(s->opts->oob, room_make(&room, s, &a, err), err);
     if (rc == FSDP_OK)
-        rc = time_ways(s, l, &a, &room, err);
+        rc = time_ways(seconds, s, &a, &room, err);
     room_free(s, &room);
     return rc;
+}
+
+static int add_ways(struct sweep *s, const struct measure_linear *l, const double *seconds,
+                    struct fsdp_err *err)
+{
+    for (int way = 0; way < NWAYS; way++)
+        if (seconds[way] > 0)
+            FSDP_TRY(sweep_add_rate(&s->out->products, &s->out->nproducts, &s->out->max_products,
+                                    rate_of(l, (enum way)way, rows_of(s, l), seconds[way]), err));
+    return FSDP_OK;
+}
+
+/* Rounds through the model's shapes are apart in time, so that what disturbs the machine for a while
+ * does not fall on one of them. The first round wakes it up. */
+static int sweep_model(struct sweep *s, const struct measure_shapes *shapes, struct fsdp_err *err)
+{
+    static double all[MEASURE_MAX_SHAPES][ROUNDS][NWAYS];
+    double rounds[ROUNDS], mean[NWAYS];
+
+    for (int k = -1; k < ROUNDS; k++)
+        for (int i = 0; i < shapes->nlinear; i++)
+            FSDP_TRY(time_linear(all[i][k < 0 ? 0 : k], s, &shapes->linear[i], err));
+    for (int i = 0; i < shapes->nlinear; i++) {
+        for (int way = 0; way < NWAYS; way++) {
+            for (int k = 0; k < ROUNDS; k++)
+                rounds[k] = all[i][k][way];
+            mean[way] = sweep_mean(rounds, ROUNDS);
+        }
+        FSDP_TRY(add_ways(s, &shapes->linear[i], mean, err));
+    }
+    return FSDP_OK;
 }
 
 /* Sizes of a grid, for models that are not this one. */
@@ -159,10 +179,12 @@ static int sweep_grid(struct sweep *s, struct fsdp_err *err)
                                          .nin = sizes[i / nsizes % nsizes],
                                          .nout = sizes[i / nsizes / nsizes],
                                          .type = s->opts->type};
+        double seconds[NWAYS];
         FSDP_TRY(sweep_is_late(&late, s, err));
-        if (late)
+        if (late || s->opts->no_grid)
             return FSDP_OK;
-        FSDP_TRY(time_linear(s, &l, err));
+        FSDP_TRY(time_linear(seconds, s, &l, err));
+        FSDP_TRY(add_ways(s, &l, seconds, err));
     }
     return FSDP_OK;
 }
@@ -172,8 +194,8 @@ int sweep_products(struct sweep *s, struct fsdp_err *err)
     const struct measure_shapes *shapes = s->opts->shapes;
 
     sweep_say(s, "products: %d shapes of the model, and a grid", shapes ? shapes->nlinear : 0);
-    for (int i = 0; shapes && i < ROUNDS * shapes->nlinear; i++)
-        FSDP_TRY(time_linear(s, &shapes->linear[i % shapes->nlinear], err));
+    if (shapes)
+        FSDP_TRY(sweep_model(s, shapes, err));
     FSDP_TRY(sweep_grid(s, err));
     for (int i = 0; i < s->out->nproducts; i++)
         if (s->out->products[i].per_s > s->out->product_per_s)
@@ -293,7 +315,7 @@ int sweep_attention(struct sweep *s, struct fsdp_err *err)
     }
     for (int T = host ? 32 : 1024; T <= (host ? 1024 : 16384); T *= host ? 2 : 4) {
         FSDP_TRY(sweep_is_late(&late, s, err));
-        if (late)
+        if (late || s->opts->no_grid)
             return FSDP_OK;
         grid.rows = T;
         grid.keys = (T + 1) / 2.0;

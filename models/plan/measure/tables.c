@@ -71,9 +71,9 @@ static int write_numbers(const struct measured *m, const char *folder, struct fs
 
     if (!to)
         return FSDP_EIO;
-    fprintf(to, "contention\t%.6g\nhost\t%.6g\njitter\t%.6g\nmemory\t%.6g\nproduct\t%.6g\n",
+    fprintf(to, "contention\t%.6g\nhost\t%.6g\njitter\t%.6g\nmemory\t%.6g\nproduct\t%.6g\nrendezvous\t%.6g\n",
             m->contention, m->host_nbytes_per_s, m->jitter, m->memory_nbytes_per_s,
-            m->product_per_s);
+            m->product_per_s, m->rendezvous_s);
     return table_close(to, folder, "numbers.tsv", err);
 }
 
@@ -159,7 +159,8 @@ static int line_number(struct measured *m, char *const *word, struct fsdp_err *e
                    {"host", &m->host_nbytes_per_s},
                    {"jitter", &m->jitter},
                    {"memory", &m->memory_nbytes_per_s},
-                   {"product", &m->product_per_s}};
+                   {"product", &m->product_per_s},
+                   {"rendezvous", &m->rendezvous_s}};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!strcmp(word[0], numbers[i].name)) {
