@@ -6,7 +6,7 @@
 #include "measure.h"
 #include "nn/nn.h"
 
-enum { SWEEP_WINDOWS = 5, SWEEP_MAX_JITTERS = 4096 };
+enum { SWEEP_WINDOWS = 4, SWEEP_MAX_JITTERS = 4096 };
 
 struct sweep {
     const struct measure_opts *opts;
