@@ -44,30 +44,18 @@ model 29M 512 1376 9 8
 awk 'BEGIN {srand(1); for (i = 0; i < 40000; i++) {for (k = 0; k < 12; k++) printf "%s ", rand(); print ""}}' |
     tr '0-9.' 'a-k' >text
 
-kib() { awk -v key="$1" '$1 == key ":" {print $2}' "$2"; }
-# The peak of a rank's memory, read while the ranks run: /proc tells it until the process ends.
-watch_peak() { # file
-    [ -z "$first" ] || renice -n -20 -p $BASHPID >/dev/null
-    while sleep 0.2; do
-        for p in /proc/[0-9]*; do
-            [ "$(cat "$p/comm" 2>/dev/null)" = fsdp-launch ] &&
-                grep -z -q "^PLAN_BENCH=$work\$" "$p/environ" 2>/dev/null && kib VmHWM "$p/status"
-        done 2>/dev/null
-    done >"$1"
-}
+# The greatest resident size that a rank had at the end of a step.
+peak_kib() { sed -n 's/.*"memory_bytes": \([0-9.e+]*\).*/\1/p' metrics | sort -g | tail -1 | awk '{print $1 / 1024}'; }
 word() { awk -v key="$1" '{for (i = 1; i < NF; i++) if ($i == key) print $(i + 1)}' "$2"; }
 
 rows=()
 one() { # what, model, ranks, overrides
-    local what=$1 run=$2.yaml n=$3 watcher
+    local what=$1 run=$2.yaml n=$3
     shift 3
     mkdir -p before after
     $first "$launch" -n "$n" -- "$real" measure "$run" before "$@" 2>err || { cat err; return; }
-    watch_peak peaks &
-    watcher=$!
-    PLAN_BENCH=$work $first "$launch" -n "$n" --trace=run.json "$run" "$@" >log 2>err || { cat err; return; }
-    kill $watcher
-    wait $watcher 2>/dev/null
+    rm -f metrics
+    $first "$launch" -n "$n" --trace=run.json "$run" log.metrics=metrics "$@" >log 2>err || { cat err; return; }
     $first "$launch" -n "$n" -- "$real" measure "$run" after "$@" 2>err || { cat err; return; }
     "$real" plan "$run" "$n" before plan.json "$@" >planned || return
     "$real" plan "$run" "$n" after plan.json "$@" >planned2 || return
@@ -77,7 +65,7 @@ one() { # what, model, ranks, overrides
     planned=$(cat planned planned2 | awk '{s += $2} END {print s / NR}')
     memory=$(word memory planned)
     said=$(sed -n 's/^ *memory *\([0-9.]*\) MiB a rank.*/\1/p' log err | head -1)
-    peak=$(sort -n peaks | tail -1)
+    peak=$(peak_kib)
     rows+=("$what|$n|$planned|$step|$memory|${said:-0}|${peak:-0}")
     echo "$what, $n ranks: planned $planned s, real $step s; $(uptime | sed 's/.*load/load/')" >&2
     [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp against "$KEEP/$what-$n.txt"; }

@@ -71,8 +71,8 @@ void work_add_pass(struct work_list *list, const struct work_pass *p, enum work_
 void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,
                     enum work_place place)
 {
-    work_add_pass(list,
-                  &(struct work_pass){FSDP_PASS_COPY, nbytes, backward, FSDP_F32, cheap}, place);
+    work_add_pass(list, &(struct work_pass){FSDP_PASS_COPY, nbytes, backward, FSDP_F32, cheap},
+                  place);
 }
 
 double work_branch_nbytes(double rows, double dim, enum fsdp_dtype type)

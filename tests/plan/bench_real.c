@@ -55,8 +55,8 @@ static int plan_parts(struct train_parts *parts, const char *config, int nranks,
     int *node_of = fsdp_alloc((size_t)nranks, sizeof *node_of, "nodes", err);
     const struct fsdp_node_map nodes = {
         .nranks = nranks, .nnodes = 1, .node_of = node_of, .starter = FSDP_STARTED_HERE};
-    int rc = node_of ? train_parts_plan(parts, config, noverrides, overrides, &nodes, err)
-                     : FSDP_ENOMEM;
+    int rc =
+        node_of ? train_parts_plan(parts, config, noverrides, overrides, &nodes, err) : FSDP_ENOMEM;
     fsdp_free(node_of);
     return rc;
 }

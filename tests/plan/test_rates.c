@@ -41,16 +41,18 @@ static void check_attention(void)
        "attention: a straight line of logarithms between two lengths");
     ok(near(rates_attention(&rates, FSDP_F32, 4, 64, false), 1e9), "beyond them the nearest");
     ok(near(rates_attention(&rates, FSDP_F32, 64, 64, true), 9e9), "backward is apart");
-    ok(near(rates_attention(&rates, FSDP_F32, 32, 200, false), 2e9), "of the nearest size of heads");
-    ok(rates_attention(&rates, FSDP_F32, 64, 256, true) > 0, "a size without backward takes another's");
+    ok(near(rates_attention(&rates, FSDP_F32, 32, 200, false), 2e9),
+       "of the nearest size of heads");
+    ok(rates_attention(&rates, FSDP_F32, 64, 256, true) > 0,
+       "a size without backward takes another's");
 }
 
 static void check_passes(void)
 {
     static const struct fsdp_rate rate[] = {
-        {FSDP_F32, 1e4, FSDP_PASS_COPY, 1, 1e10},   {FSDP_F32, 1e6, FSDP_PASS_COPY, 1, 4e10},
-        {FSDP_F32, 1e6, FSDP_PASS_UPDATE, 1, 5e9},  {FSDP_BF16, 1e6, FSDP_PASS_LOSS, 1, 2e9},
-        {FSDP_F32, 1e6, FSDP_PASS_BRANCH, 1, 3e9},  {FSDP_F32, 1e6, FSDP_PASS_BRANCH, 2, 6e9},
+        {FSDP_F32, 1e4, FSDP_PASS_COPY, 1, 1e10},  {FSDP_F32, 1e6, FSDP_PASS_COPY, 1, 4e10},
+        {FSDP_F32, 1e6, FSDP_PASS_UPDATE, 1, 5e9}, {FSDP_BF16, 1e6, FSDP_PASS_LOSS, 1, 2e9},
+        {FSDP_F32, 1e6, FSDP_PASS_BRANCH, 1, 3e9}, {FSDP_F32, 1e6, FSDP_PASS_BRANCH, 2, 6e9},
     };
     const struct fsdp_rates rates = {rate, 6};
     const struct fsdp_device_clock device = {
@@ -61,7 +63,8 @@ static void check_passes(void)
     ok(near(rates_pass(&rates, FSDP_PASS_UPDATE, false, FSDP_F32, 1e3), 5e9), "passes are apart");
     ok(near(rates_pass(&rates, FSDP_PASS_LOSS, false, FSDP_F32, 1e6), 2e9),
        "a type that was not measured takes another's");
-    ok(near(rates_pass(&rates, FSDP_PASS_BRANCH, true, FSDP_F32, 1e6), 6e9), "directions are apart");
+    ok(near(rates_pass(&rates, FSDP_PASS_BRANCH, true, FSDP_F32, 1e6), 6e9),
+       "directions are apart");
     ok(near(rates_pass(&rates, FSDP_PASS_SQUARES, false, FSDP_F32, 1e6), 4e10),
        "a pass that was not measured is a copy");
     ok(near(fsdp_pass_seconds(&device, FSDP_PASS_UPDATE, false, FSDP_F32, 1e6), 2e-4),

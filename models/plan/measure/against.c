@@ -10,8 +10,8 @@ static int check(const struct trace_file *plan, const struct trace_file *run, in
 {
     if (!plan->planned || run->planned)
         return fsdp_err_set(err, FSDP_EINVAL, "%s is a trace of a %s, where one of a %s is wanted",
-                            plan->planned ? run->path : plan->path,
-                            plan->planned ? "plan" : "run", plan->planned ? "run" : "plan");
+                            plan->planned ? run->path : plan->path, plan->planned ? "plan" : "run",
+                            plan->planned ? "run" : "plan");
     if (rank < AGAINST_SLOWEST || rank >= run->nprocs)
         return fsdp_err_set(err, FSDP_EINVAL, "%s has ranks 0 to %d, not %d", run->path,
                             run->nprocs - 1, rank);
@@ -56,7 +56,8 @@ static double idle(const struct trace_file *run, int rank)
     for (int s = 0; s < run->nsteps; s++) {
         left[s] = trace_file_step_s(run, rank, s);
         for (int i = 0; i < run->nops; i++)
-            left[s] -= trace_file_time(run, rank, s, i)->own + trace_file_time(run, rank, s, i)->wait;
+            left[s] -=
+                trace_file_time(run, rank, s, i)->own + trace_file_time(run, rank, s, i)->wait;
         left[s] = left[s] > 0 ? left[s] : 0;
     }
     return trace_file_median(left, run->nsteps);
@@ -139,8 +140,9 @@ void against_print(const struct against *a, int max_rows, FILE *to)
     const int nrows = max_rows > 0 && max_rows < a->nrows ? max_rows : a->nrows;
     struct against_row step = {.planned_s = a->planned_step_s, .real_s = a->real_step_s};
 
-    fprintf(to, "plan against %d step%s of %d rank%s; times are of rank %d, in milliseconds of a "
-                "step\n\n",
+    fprintf(to,
+            "plan against %d step%s of %d rank%s; times are of rank %d, in milliseconds of a "
+            "step\n\n",
             a->nsteps, a->nsteps == 1 ? "" : "s", a->nranks, a->nranks == 1 ? "" : "s", a->rank);
     fprintf(to, "%-*s %5s %12s %12s %12s %8s %10s\n", width, "operation", "n", "planned", "real",
             "difference", "ratio", "waited");
@@ -153,9 +155,10 @@ void against_print(const struct against *a, int max_rows, FILE *to)
         put_row(&a->lanes[i], width, to);
     fprintf(to, "%-*s %5s ", width, "step", "");
     put_numbers(&step, to);
-    fprintf(to,
-            "\nEach number is a median over the steps, so that sums may be less than the step. waited: "
-            "for slower\nranks, inside collectives (%.3f ms); real times are without it. In no "
-            "operation: %.3f ms\n",
-            a->wait_s * 1e3, a->idle_s * 1e3);
+    fprintf(
+        to,
+        "\nEach number is a median over the steps, so that sums may be less than the step. waited: "
+        "for slower\nranks, inside collectives (%.3f ms); real times are without it. In no "
+        "operation: %.3f ms\n",
+        a->wait_s * 1e3, a->idle_s * 1e3);
 }

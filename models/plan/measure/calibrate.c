@@ -7,8 +7,8 @@
 
 const char *calibrate_name(enum calibrate_factor factor)
 {
-    static const char *const names[CALIBRATE_NFACTORS] = {"product", "attention", "memory",  "node",
-                                                          "flat",    "rail",      "latency", "host"};
+    static const char *const names[CALIBRATE_NFACTORS] = {
+        "product", "attention", "memory", "node", "flat", "rail", "latency", "host"};
     return names[factor];
 }
 
@@ -19,8 +19,8 @@ enum { N = CALIBRATE_NFACTORS };
 /* Sums of equations: the modelled parts of an operation times their factors are its real time. All
  * of a kind count together, by how long they take. */
 struct equations {
-    double a[N][N], b[N]; /* normal equations */
-    double planned[N];    /* seconds of each part */
+    double a[N][N], b[N];  /* normal equations */
+    double planned[N];     /* seconds of each part */
     double real, modelled; /* of all */
 };
 
@@ -76,7 +76,9 @@ static void fit(double factor[N], const struct equations *given)
     }
     solve(factor, e.a, e.b);
     for (int i = 0; i < N; i++) {
-        factor[i] = factor[i] < mean / 10 ? mean / 10 : factor[i] > mean * 10 ? mean * 10 : factor[i];
+        factor[i] = factor[i] < mean / 10   ? mean / 10
+                    : factor[i] > mean * 10 ? mean * 10
+                                            : factor[i];
         sum += factor[i] * given->planned[i];
     }
     for (int i = 0; i < N; i++) /* the whole is that of the run */
@@ -190,7 +192,7 @@ static void scale_collectives(struct measured *m, const struct fsdp_net_clock *n
         struct fsdp_collective_time *t = &m->collectives[i];
         const struct fsdp_group g = {t->nranks, t->nnodes, t->nranks / t->nnodes};
         const struct fsdp_transfer way = fsdp_collective_transfer(net, t->kind, g, t->nbytes);
-        const enum calibrate_factor link = t->nnodes < 2          ? CALIBRATE_NODE
+        const enum calibrate_factor link = t->nnodes < 2           ? CALIBRATE_NODE
                                            : t->nranks > t->nnodes ? CALIBRATE_FLAT
                                                                    : CALIBRATE_RAIL;
         const double late = way.latency_s < t->seconds ? way.latency_s : t->seconds;
@@ -230,6 +232,11 @@ void calibrate_finish(struct fsdp_clock *clock, struct calibration *c, double li
 {
     const double list = c->real_step_s / fsdp_jitter_factor(&clock->net, c->nranks);
 
+    /* What ranks waited is in medians, whose sum is not that of the step: the step counts. */
+    if (list < list_s && c->nranks > 1) {
+        const double waits = c->real_step_s > list_s ? c->real_step_s / list_s - 1 : 0;
+        clock->net.jitter = c->jitter = waits / sqrt(2 * log(c->nranks));
+    }
     c->step_s = list > list_s ? list - list_s : 0;
     clock->device.step_s = c->step_s;
 }

@@ -43,12 +43,12 @@ void measure_shapes_of(struct measure_shapes *out, const struct fsdp_module_tree
 struct measure_opts {
     struct fsdp_oob *oob;
     struct fsdp_device *device;
-    const struct fsdp_mesh *mesh;         /* its groups are measured; NULL: no collectives */
-    int node_nranks;                      /* ranks of a node */
-    const struct measure_shapes *shapes;  /* NULL: a grid alone */
-    enum fsdp_dtype type;                 /* of the grid's operands */
-    bool no_grid;                         /* the model's shapes alone: for a plan of this model */
-    double seconds;                       /* about as long as all may take, 0: 100 */
+    const struct fsdp_mesh *mesh;        /* its groups are measured; NULL: no collectives */
+    int node_nranks;                     /* ranks of a node */
+    const struct measure_shapes *shapes; /* NULL: a grid alone */
+    enum fsdp_dtype type;                /* of the grid's operands */
+    bool no_grid;                        /* the model's shapes alone: for a plan of this model */
+    double seconds;                      /* about as long as all may take, 0: 100 */
     void (*progress)(void *ctx, const char *text); /* rank 0; NULL: none */
     void *ctx;
 };
@@ -64,7 +64,7 @@ struct measured {
     /* In each collective that was measured: how late ranks that slept in it get their core back, on
      * average; 0 on GPUs, and over several nodes. */
     double rendezvous_s;
-    double jitter;            /* sigma of a rank's time for the same work */
+    double jitter;              /* sigma of a rank's time for the same work */
     double memory_nbytes_per_s; /* of large copies, read and write */
     double product_per_s;       /* FLOP/s of the fastest product */
     size_t max_products, max_attention, max_copies, max_collectives;

@@ -19,7 +19,7 @@ struct sweep {
     void *narrow;    /* the same in 16 bits, half the bytes */
     enum fsdp_dtype narrow_type;
     size_t pool_nelem;
-    double *all; /* [size * SWEEP_WINDOWS] */
+    double *all;                      /* [size * SWEEP_WINDOWS] */
     double spread[SWEEP_MAX_JITTERS]; /* of the slowest rank over the mean, less 1 */
     int nspread;
     double late_sum; /* of collectives: mean less median */

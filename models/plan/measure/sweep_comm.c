@@ -11,7 +11,7 @@ enum { LEAST_NBYTES = 128, HOST_NBYTES = 32 << 20, GPU_NBYTES = 1 << 30 };
 struct collective {
     struct fsdp_comm *comm;
     enum fsdp_collective kind;
-    char *buffer;   /* registered memory of the communicator, [room] */
+    char *buffer; /* registered memory of the communicator, [room] */
     size_t room;
     size_t nelem; /* of the whole, fp32 */
     struct fsdp_lane *lane;
@@ -261,8 +261,13 @@ int sweep_contention(struct sweep *s, struct fsdp_err *err)
     enum { SIZE = 4096 };
     const size_t n = (size_t)SIZE * SIZE;
     const enum fsdp_dtype type = s->opts->type;
-    struct beside b = {.linear = {.rows = SIZE, .nin = SIZE, .nout = SIZE, .dtype = type,
-                                  .y_dtype = type, .w_dtype = type, .dw_dtype = type},
+    struct beside b = {.linear = {.rows = SIZE,
+                                  .nin = SIZE,
+                                  .nout = SIZE,
+                                  .dtype = type,
+                                  .y_dtype = type,
+                                  .w_dtype = type,
+                                  .dw_dtype = type},
                        .gather = {.comm = s->opts->mesh->gather, .kind = FSDP_ALL_GATHER}};
     int rc = FSDP_OK;
 
@@ -273,10 +278,10 @@ int sweep_contention(struct sweep *s, struct fsdp_err *err)
     b.linear.w = sweep_values(s, type, n, 1);
     b.linear.out = sweep_values(s, type, n, 2);
     const size_t nwork = s->nn->linear_work_nelem(&b.linear);
-    b.linear.work = nwork ? fsdp_device_alloc(s->opts->device, nwork * sizeof(float), "sweep", err)
-                          : NULL;
-    b.gather.nelem = n * 2 / (size_t)fsdp_comm_size(b.gather.comm) *
-                     (size_t)fsdp_comm_size(b.gather.comm);
+    b.linear.work =
+        nwork ? fsdp_device_alloc(s->opts->device, nwork * sizeof(float), "sweep", err) : NULL;
+    b.gather.nelem =
+        n * 2 / (size_t)fsdp_comm_size(b.gather.comm) * (size_t)fsdp_comm_size(b.gather.comm);
     b.gather.room = 2 * b.gather.nelem * sizeof(float);
     b.gather.buffer = fsdp_comm_mem_alloc(b.gather.comm, b.gather.room, err);
     rc = fsdp_lane_create(&b.gather.lane, s->opts->device, "sweep gathers", err);

@@ -11,7 +11,7 @@ struct pass {
     enum fsdp_pass pass;
     bool backward;
     enum fsdp_dtype type;
-    size_t nelem; /* of each buffer */
+    size_t nelem;  /* of each buffer */
     int rows, dim; /* dim: of a row */
     void *buffer[NBUFFERS];
     float *rstd;
@@ -126,7 +126,8 @@ static int pass_make(struct pass *p, struct sweep *s, struct fsdp_err *err)
     const size_t elem = fsdp_dtype_nbytes(p->type), most = s->pool_nelem;
 
     for (int i = 0; i < NBUFFERS; i++) {
-        char *to = p->buffer[i] = fsdp_device_alloc(device, p->nelem * elem, "sweep of passes", err);
+        char *to = p->buffer[i] =
+            fsdp_device_alloc(device, p->nelem * elem, "sweep of passes", err);
         if (!to)
             return FSDP_ENOMEM;
         for (size_t at = 0; at < p->nelem && i != 1 && i != 2; at += most) {
@@ -188,8 +189,8 @@ static int time_size(struct sweep *s, enum fsdp_pass pass, enum fsdp_dtype type,
     const double each = nbytes_of_element(pass, (double)fsdp_dtype_nbytes(type));
     const bool two = pass == FSDP_PASS_BRANCH || pass == FSDP_PASS_ACTIVATION;
     const int rows = (int)(nelem / dim) > 0 ? (int)(nelem / dim) : 1;
-    struct pass p = {.pass = pass, .type = type, .nelem = (size_t)rows * (size_t)dim, .rows = rows,
-                     .dim = dim};
+    struct pass p = {
+        .pass = pass, .type = type, .nelem = (size_t)rows * (size_t)dim, .rows = rows, .dim = dim};
 
     FSDP_TRY(time_pass(s, p, (double)p.nelem * each, err));
     p.backward = true;

@@ -66,9 +66,9 @@ static int room_make(struct room *room, struct sweep *s, struct nn_linear *a, st
 
     room->x = fsdp_device_alloc(s->opts->device, nx * elem, "sweep of products", err);
     room->y = fsdp_device_alloc(s->opts->device, ny * elem, "sweep of products", err);
-    room->work = nwork ? fsdp_device_alloc(s->opts->device, nwork * sizeof(float),
-                                           "sweep of products", err)
-                       : NULL;
+    room->work =
+        nwork ? fsdp_device_alloc(s->opts->device, nwork * sizeof(float), "sweep of products", err)
+              : NULL;
     if (!room->x || !room->y || (nwork && !room->work))
         return FSDP_ENOMEM;
     a->work = room->work;
@@ -144,11 +144,11 @@ static int add_ways(struct sweep *s, const struct measure_linear *l, const doubl
     return FSDP_OK;
 }
 
-/* Rounds through the model's shapes are apart in time, so that what disturbs the machine for a while
- * does not fall on one of them. The first round wakes it up. */
+/* Rounds through the model's shapes are apart in time, so that what disturbs the machine for a
+ * while does not fall on one of them. The first round wakes it up. */
 static int sweep_model(struct sweep *s, const struct measure_shapes *shapes, struct fsdp_err *err)
 {
-    static double all[MEASURE_MAX_SHAPES][ROUNDS][NWAYS];
+    double all[MEASURE_MAX_SHAPES][ROUNDS][NWAYS];
     double rounds[ROUNDS], mean[NWAYS];
 
     for (int k = -1; k < ROUNDS; k++)
@@ -248,9 +248,9 @@ static int attention_room(void *room[NROOMS], struct sweep *s, struct nn_attenti
                                    s->nn->attention_work_nelem(a) * sizeof(float)};
 
     for (int i = 0; i < NROOMS; i++) {
-        room[i] = nbytes[i] ? fsdp_device_alloc(s->opts->device, nbytes[i], "sweep of attention",
-                                                err)
-                            : NULL;
+        room[i] = nbytes[i]
+                      ? fsdp_device_alloc(s->opts->device, nbytes[i], "sweep of attention", err)
+                      : NULL;
         if (nbytes[i] && !room[i])
             return FSDP_ENOMEM;
     }

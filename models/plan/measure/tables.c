@@ -38,22 +38,48 @@ static int table_close(FILE *to, const char *folder, const char *name, struct fs
                : FSDP_OK;
 }
 
-static int write_rates(const char *folder, const char *name, const char *head,
-                       const struct fsdp_rate *rates, int nrates, struct fsdp_err *err)
+/* What columns 2 and 3 of a rate are: numbers, or words for what the number stands for. */
+enum table { PRODUCTS, ATTENTION, COPIES };
+
+static const char *direction(double k)
 {
-    FILE *to = table_open(folder, name, head, err);
+    return k > 1 ? "backward" : "forward";
+}
+
+static void put_rate(FILE *to, enum table table, const struct fsdp_rate *r)
+{
+    fprintf(to, "%s\t%.10g\t", fsdp_dtype_name(r->type), r->m);
+    if (table == COPIES)
+        fprintf(to, "%s\t", fsdp_pass_name((enum fsdp_pass)(int)r->n));
+    else
+        fprintf(to, "%.10g\t", r->n);
+    if (table == PRODUCTS)
+        fprintf(to, "%.10g\t", r->k);
+    else
+        fprintf(to, "%s\t", direction(r->k));
+    fprintf(to, "%.6g\n", r->per_s);
+}
+
+static int write_rates(const char *folder, enum table table, const struct fsdp_rate *rates,
+                       int nrates, struct fsdp_err *err)
+{
+    static const char *const names[] = {"gemm.tsv", "sdpa.tsv", "copy.tsv"};
+    static const char *const heads[] = {"# type\tm\tn\tk\tflops_per_s",
+                                        "# type\tkeys\thead_size\tpass\tflops_per_s",
+                                        "# type\tnbytes\tkernels\tpass\tnbytes_per_s"};
+    FILE *to = table_open(folder, names[table], heads[table], err);
 
     if (!to)
         return FSDP_EIO;
     for (int i = 0; i < nrates; i++)
-        fprintf(to, "%s\t%.10g\t%.10g\t%.10g\t%.6g\n", fsdp_dtype_name(rates[i].type), rates[i].m,
-                rates[i].n, rates[i].k, rates[i].per_s);
-    return table_close(to, folder, name, err);
+        put_rate(to, table, &rates[i]);
+    return table_close(to, folder, names[table], err);
 }
 
 static int write_collectives(const struct measured *m, const char *folder, struct fsdp_err *err)
 {
-    FILE *to = table_open(folder, "collectives.tsv", "kind\tranks\tnodes\tbytes\tseconds", err);
+    FILE *to =
+        table_open(folder, "collectives.tsv", "# collective\tranks\tnodes\tnbytes\tseconds", err);
 
     if (!to)
         return FSDP_EIO;
@@ -67,11 +93,13 @@ static int write_collectives(const struct measured *m, const char *folder, struc
 
 static int write_numbers(const struct measured *m, const char *folder, struct fsdp_err *err)
 {
-    FILE *to = table_open(folder, "numbers.tsv", "what\tvalue", err);
+    FILE *to = table_open(folder, "numbers.tsv", "# what\tvalue", err);
 
     if (!to)
         return FSDP_EIO;
-    fprintf(to, "contention\t%.6g\nhost\t%.6g\njitter\t%.6g\nmemory\t%.6g\nproduct\t%.6g\nrendezvous\t%.6g\n",
+    fprintf(to,
+            "contention\t%.6g\nhost\t%.6g\njitter\t%.6g\nmemory\t%.6g\nproduct\t%.6g\nrendezvous\t%"
+            ".6g\n",
             m->contention, m->host_nbytes_per_s, m->jitter, m->memory_nbytes_per_s,
             m->product_per_s, m->rendezvous_s);
     return table_close(to, folder, "numbers.tsv", err);
@@ -79,12 +107,9 @@ static int write_numbers(const struct measured *m, const char *folder, struct fs
 
 int measured_write(const struct measured *m, const char *folder, struct fsdp_err *err)
 {
-    FSDP_TRY(write_rates(folder, "gemm.tsv", "type\tm\tn\tk\tflops", m->products, m->nproducts,
-                         err));
-    FSDP_TRY(write_rates(folder, "sdpa.tsv", "type\tkeys\thead\tdirection\tflops", m->attention,
-                         m->nattention, err));
-    FSDP_TRY(write_rates(folder, "copy.tsv", "type\tbytes\tpass\tdirection\trate", m->copies,
-                         m->ncopies, err));
+    FSDP_TRY(write_rates(folder, PRODUCTS, m->products, m->nproducts, err));
+    FSDP_TRY(write_rates(folder, ATTENTION, m->attention, m->nattention, err));
+    FSDP_TRY(write_rates(folder, COPIES, m->copies, m->ncopies, err));
     FSDP_TRY(write_collectives(m, folder, err));
     return write_numbers(m, folder, err);
 }
@@ -93,12 +118,21 @@ int measured_write(const struct measured *m, const char *folder, struct fsdp_err
 
 typedef int line_f(struct measured *m, char *const *word, struct fsdp_err *err);
 
+/* A number, or the name of a pass. */
+static double kernels(const char *word)
+{
+    for (int pass = 0; pass < FSDP_NPASSES; pass++)
+        if (!strcmp(word, fsdp_pass_name((enum fsdp_pass)pass)))
+            return pass;
+    return atof(word);
+}
+
 static int read_rate(struct fsdp_rate **rates, int *nrates, size_t *max, char *const *word,
                      struct fsdp_err *err)
 {
-    struct fsdp_rate r = {.m = atof(word[1]), .n = atof(word[2]), .k = atof(word[3])};
+    struct fsdp_rate r = {.m = atof(word[1]), .n = kernels(word[2]), .per_s = atof(word[4])};
 
-    r.per_s = atof(word[4]);
+    r.k = !strcmp(word[3], "forward") ? 1 : !strcmp(word[3], "backward") ? 2 : atof(word[3]);
     FSDP_TRY(fsdp_dtype_parse(&r.type, word[0], err));
     if (!(r.m > 0) || !(r.per_s > 0))
         return fsdp_err_set(err, FSDP_ECORRUPT, "a rate of %s at a size of %s", word[4], word[1]);
@@ -155,12 +189,9 @@ static int line_number(struct measured *m, char *const *word, struct fsdp_err *e
     const struct {
         const char *name;
         double *to;
-    } numbers[] = {{"contention", &m->contention},
-                   {"host", &m->host_nbytes_per_s},
-                   {"jitter", &m->jitter},
-                   {"memory", &m->memory_nbytes_per_s},
-                   {"product", &m->product_per_s},
-                   {"rendezvous", &m->rendezvous_s}};
+    } numbers[] = {{"contention", &m->contention}, {"host", &m->host_nbytes_per_s},
+                   {"jitter", &m->jitter},         {"memory", &m->memory_nbytes_per_s},
+                   {"product", &m->product_per_s}, {"rendezvous", &m->rendezvous_s}};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!strcmp(word[0], numbers[i].name)) {

@@ -11,9 +11,9 @@ static const char recorded[] = "recorded on the lanes"; /* otherData.times of a 
 struct reader {
     struct trace_file *file;
     size_t max_ops;
-    int nlisted;     /* of the first pass's operations */
-    int *passes;     /* [nprocs] that began */
-    int *next;       /* [nprocs] operation of the pass that comes next */
+    int nlisted; /* of the first pass's operations */
+    int *passes; /* [nprocs] that began */
+    int *next;   /* [nprocs] operation of the pass that comes next */
     int max_passes;
     const char *version;
 };
@@ -47,10 +47,11 @@ static int load(struct trace_file *f, struct fsdp_err *err)
     if (!f->json)
         return fsdp_err_set(err, FSDP_ECORRUPT, "%s: line %d: %s", f->path, why.line, why.text);
     if (!json_is_object(f->json) || strcmp(text(f->json, "generator"), "libfsdp") != 0)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%s is not a trace of libfsdp; fsdp-launch --trace=FILE writes one of a "
-                            "run, fsdp-plan --trace FILE one of a plan",
-                            f->path);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%s is not a trace of libfsdp; fsdp-launch --trace=FILE writes one of a "
+            "run, fsdp-plan --trace FILE one of a plan",
+            f->path);
     const json_t *other = json_object_get(f->json, "otherData");
     if (!json_is_array(json_object_get(f->json, "traceEvents")) ||
         !json_is_array(json_object_get(other, "processes")))
@@ -91,8 +92,9 @@ static int count(struct reader *r, struct fsdp_err *err)
         r->passes[p] = 0;
     }
     if (f->nsteps < 1 || r->max_passes > TRACE_FILE_MAX_STEPS)
-        return fsdp_err_set(err, FSDP_EINVAL, f->nsteps < 1 ? "%s has no step of every rank"
-                                                            : "%s has more steps than are read",
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            f->nsteps < 1 ? "%s has no step of every rank"
+                                          : "%s has more steps than are read",
                             f->path);
     return FSDP_OK;
 }
@@ -131,10 +133,10 @@ static const char *lane_name(const struct reader *r, int tid)
     const json_t *event;
     size_t i;
 
-    json_array_foreach(json_object_get(r->file->json, "traceEvents"), i, event)
-        if (!strcmp(text(event, "name"), "thread_name") && number(event, "pid") == 0 &&
-            number(event, "tid") == tid)
-            return text(json_object_get(event, "args"), "name");
+    json_array_foreach(
+        json_object_get(r->file->json, "traceEvents"), i,
+        event) if (!strcmp(text(event, "name"), "thread_name") && number(event, "pid") == 0 &&
+                   number(event, "tid") == tid) return text(json_object_get(event, "args"), "name");
     return "";
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_file.h: Chrome traces that libfsdp wrote (libfsdp/core/trace/trace_json.c), as numbers: of a
- * plan, or of a run's steps and ranks. What an operation itself took is separated from what is
+ * trace_file.h: Chrome traces that libfsdp wrote (libfsdp/core/trace/trace_json.c), as numbers: of
+ * a plan, or of a run's steps and ranks. What an operation itself took is separated from what is
  * inside it, and from waiting for slower ranks.
  */
 #ifndef PLAN_TRACE_FILE_H
@@ -15,17 +15,18 @@ enum { TRACE_FILE_NAME = 128, TRACE_FILE_KIND = 24, TRACE_FILE_MAX_STEPS = 1024 
 
 /* An operation that takes time: a module in a phase, or what a lane does by itself. */
 struct trace_file_op {
-    int index;                   /* in the list */
-    char kind[TRACE_FILE_KIND];  /* "gather", "update", ...; of a module its phase */
-    char name[TRACE_FILE_NAME];  /* "gather model.layers.3" */
-    char group[TRACE_FILE_NAME]; /* its module's, the same for all layers: "model.layers.*", or "" */
+    int index;                  /* in the list */
+    char kind[TRACE_FILE_KIND]; /* "gather", "update", ...; of a module its phase */
+    char name[TRACE_FILE_NAME]; /* "gather model.layers.3" */
+    char
+        group[TRACE_FILE_NAME]; /* its module's, the same for all layers: "model.layers.*", or "" */
     char lane[TRACE_FILE_KIND];
     bool visit; /* a module */
     int parent; /* of a module, the one around it as an index of ops; -1: none */
     /* Of a collective; nranks 0: it is none. */
     int nranks, stride;
-    double nbytes;                   /* of the whole */
-    int nnodes;                      /* of a plan's collective */
+    double nbytes; /* of the whole */
+    int nnodes;    /* of a plan's collective */
     double latency_s;
     double work_s[FSDP_WORK_NKINDS]; /* of a plan's module: by kind of work */
 };
@@ -46,7 +47,7 @@ struct trace_file_step {
 struct trace_file {
     char *path;
     bool planned;
-    int nops, nprocs, nsteps; /* nsteps: complete on all processes; of a plan 1 */
+    int nops, nprocs, nsteps;      /* nsteps: complete on all processes; of a plan 1 */
     struct trace_file_op *ops;     /* [nops] in the list's order */
     struct trace_file_time *times; /* [nprocs][nsteps][nops] */
     struct trace_file_step *steps; /* [nprocs][nsteps] */

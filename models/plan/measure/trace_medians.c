@@ -93,9 +93,10 @@ int trace_file_same_list(const struct trace_file *a, const struct trace_file *b,
                                 y->nranks, b->path);
     }
     if (a->nops != b->nops)
-        return fsdp_err_set(err, FSDP_EMISMATCH,
-                            "these are not the same run: %s has %d operations, %s has %d; plan with "
-                            "the run's configuration and ranks",
-                            a->path, a->nops, b->path, b->nops);
+        return fsdp_err_set(
+            err, FSDP_EMISMATCH,
+            "these are not the same run: %s has %d operations, %s has %d; plan with "
+            "the run's configuration and ranks",
+            a->path, a->nops, b->path, b->nops);
     return FSDP_OK;
 }
