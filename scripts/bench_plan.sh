@@ -96,10 +96,11 @@ Written by \`make bench-plan\` ($(date -u +%Y-%m-%d)): sweeps of a configuration
 plan is the mean of both, the step the median of a run's traced steps. Machine: $(nproc) cores,
 $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1). At the beginning: ${began}; at the end: $ended.
 4 ranks and 3 ranks share the $(nproc) cores. Memory: \`planned\` is the plan's, \`said\` what the run reports at its
-start, \`peak\` a rank's greatest resident size, which has in it what a process takes before it
-trains (\`besides\`: the least of peak less planned over the rows, taken for all of them).
+start, \`peak\` a rank's greatest resident size at the end of a step, which has in it what a process
+takes before it trains (\`base\`: the least of peak less planned over the rows, taken for all of
+them), and pages of other ranks' shared memory that it has read, which no plan counts for it.
 
-| run | ranks | planned, ms | real, ms | error | planned, MiB | said, MiB | peak, MiB | error of planned + besides |
+| run | ranks | planned, ms | real, ms | error | planned, MiB | said, MiB | peak, MiB | error of planned + base |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 END
     printf '%s\n' "${rows[@]}" | awk -F'|' '
@@ -113,6 +114,6 @@ END
         for (i = 2; i <= NR; i++) for (j = i; j > 1 && all[j] < all[j - 1]; j--) {t = all[j]; all[j] = all[j - 1]; all[j - 1] = t}
         for (i = 2; i <= NR; i++) for (j = i; j > 1 && mem[j] < mem[j - 1]; j--) {t = mem[j]; mem[j] = mem[j - 1]; mem[j - 1] = t}
         med = NR % 2 ? all[(NR + 1) / 2] : (all[NR / 2] + all[NR / 2 + 1]) / 2
-        printf "\nSteps: median error %.1f %%, largest %.1f %%. Memory: largest error against the peak %.1f %%; besides: %.1f MiB.\n", med, all[NR], mem[NR], base}'
+        printf "\nSteps: median error %.1f %%, largest %.1f %%. Memory: largest error against the peak %.1f %%; base: %.1f MiB.\n", med, all[NR], mem[NR], base}'
 } >"$page"
 tail -2 "$page" >&2

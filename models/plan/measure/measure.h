@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * measure.h: sweeps that measure the numbers of a clock on the ranks, device and backend of a run:
- * products, attention, passes over memory, collectives, and products beside a collective. All ranks
- * work at once, as in a step; the first calls are not counted.
+ * products, attention, passes over memory, collectives, and products next to a collective. All
+ * ranks work at once, as in a step; the first calls are not counted.
  *
  * The same code measures GPUs; it has run on CPUs alone.
  */

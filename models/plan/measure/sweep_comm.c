@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives over the groups of a run, and a product beside one. */
+/* Collectives over the groups of a run, and a product next to one. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -226,15 +226,15 @@ int sweep_collectives(struct sweep *s, struct fsdp_err *err)
 
 /* ---- contention ------------------------------------------------------------------------------ */
 
-struct beside {
+struct both {
     struct nn_linear linear;
     struct collective gather; /* comm NULL: alone */
 };
 
 /* Some products, and gathers on another lane that last about as long. */
-static int run_beside(struct sweep *s, void *ctx, int call, struct fsdp_err *err)
+static int run_both(struct sweep *s, void *ctx, int call, struct fsdp_err *err)
 {
-    const struct beside *b = ctx;
+    const struct both *b = ctx;
 
     if (b->gather.comm)
         FSDP_TRY(run_collective(s, (void *)(uintptr_t)&b->gather, call, err));
@@ -243,15 +243,15 @@ static int run_beside(struct sweep *s, void *ctx, int call, struct fsdp_err *err
     return FSDP_OK;
 }
 
-static int time_beside(double *contention, struct sweep *s, struct beside *b, struct fsdp_err *err)
+static int time_both(double *contention, struct sweep *s, struct both *b, struct fsdp_err *err)
 {
     struct fsdp_comm *comm = b->gather.comm;
     double alone, together;
 
     b->gather.comm = NULL;
-    FSDP_TRY(sweep_time(&alone, s, run_beside, b, err));
+    FSDP_TRY(sweep_time(&alone, s, run_both, b, err));
     b->gather.comm = comm;
-    FSDP_TRY(sweep_time(&together, s, run_beside, b, err));
+    FSDP_TRY(sweep_time(&together, s, run_both, b, err));
     *contention = alone > 0 && together > alone ? together / alone - 1 : 0;
     return FSDP_OK;
 }
@@ -261,19 +261,19 @@ int sweep_contention(struct sweep *s, struct fsdp_err *err)
     enum { SIZE = 4096 };
     const size_t n = (size_t)SIZE * SIZE;
     const enum fsdp_dtype type = s->opts->type;
-    struct beside b = {.linear = {.rows = SIZE,
-                                  .nin = SIZE,
-                                  .nout = SIZE,
-                                  .dtype = type,
-                                  .y_dtype = type,
-                                  .w_dtype = type,
-                                  .dw_dtype = type},
-                       .gather = {.comm = s->opts->mesh->gather, .kind = FSDP_ALL_GATHER}};
+    struct both b = {.linear = {.rows = SIZE,
+                                .nin = SIZE,
+                                .nout = SIZE,
+                                .dtype = type,
+                                .y_dtype = type,
+                                .w_dtype = type,
+                                .dw_dtype = type},
+                     .gather = {.comm = s->opts->mesh->gather, .kind = FSDP_ALL_GATHER}};
     int rc = FSDP_OK;
 
     if (!b.gather.comm || fsdp_comm_size(b.gather.comm) < 2 || 3 * n > s->pool_nelem)
         return FSDP_OK;
-    sweep_say(s, "products beside a gather");
+    sweep_say(s, "products next to a gather");
     b.linear.x = sweep_values(s, type, n, 0);
     b.linear.w = sweep_values(s, type, n, 1);
     b.linear.out = sweep_values(s, type, n, 2);
@@ -289,7 +289,7 @@ int sweep_contention(struct sweep *s, struct fsdp_err *err)
         rc = FSDP_ENOMEM;
     rc = fsdp_oob_agree(s->opts->oob, rc, err);
     if (rc == FSDP_OK)
-        rc = time_beside(&s->out->contention, s, &b, err);
+        rc = time_both(&s->out->contention, s, &b, err);
     if (b.gather.lane && rc == FSDP_OK)
         rc = fsdp_lane_sync(b.gather.lane, err);
     fsdp_comm_mem_free(s->opts->mesh->gather, b.gather.buffer);
