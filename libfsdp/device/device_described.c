@@ -14,7 +14,7 @@ enum { CUDA_CAPABILITY = 90 }; /* of "cuda": compute capability 9.0 */
 static struct fsdp_device_ops cpu_ops, cuda_ops;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void *refuse(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
+static void *refuse_use(void *state, size_t nbytes, const char *name, struct fsdp_err *err)
 {
     (void)state;
     fsdp_err_set(err, FSDP_EUNSUPPORTED,
@@ -27,7 +27,7 @@ static void *refuse(void *state, size_t nbytes, const char *name, struct fsdp_er
 static void fill_tables(void)
 {
     cpu_ops = fsdp_device_cpu_ops;
-    cpu_ops.alloc = cpu_ops.host_alloc = refuse;
+    cpu_ops.alloc = cpu_ops.host_alloc = refuse_use;
     cuda_ops = cpu_ops;
     cuda_ops.name = "cuda";
     cuda_ops.is_host = false;

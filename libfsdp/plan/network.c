@@ -53,7 +53,7 @@ double fsdp_link_capacity(const struct fsdp_net_clock *net, enum fsdp_link link)
     }
 }
 
-static double least(double a, double b)
+static double least_of(double a, double b)
 {
     return a < b ? a : b;
 }
@@ -101,7 +101,7 @@ static void load_links(struct fsdp_transfer *t, const struct fsdp_net_clock *net
     }
 }
 
-static bool fits(const struct fsdp_net_clock *net, enum fsdp_algorithm algorithm,
+static bool algorithm_fits(const struct fsdp_net_clock *net, enum fsdp_algorithm algorithm,
                  enum fsdp_collective kind, struct fsdp_group g)
 {
     switch (algorithm) {
@@ -131,12 +131,12 @@ struct fsdp_transfer fsdp_algorithm_transfer(const struct fsdp_net_clock *net,
         t.rate = INFINITY;
         return t;
     }
-    if (!fits(net, algorithm, kind, g))
+    if (!algorithm_fits(net, algorithm, kind, g))
         return t;
     t.nbytes = passes * others;
     t.rate = g.node_nranks > 1 || g.nnodes == 1 ? net->node_nbytes_per_s : INFINITY;
     if (g.nnodes > 1)
-        t.rate = least(t.rate, net_rate(net, g));
+        t.rate = least_of(t.rate, net_rate(net, g));
     switch (algorithm) {
     case FSDP_RING:
         t.latency_s += passes * ring_latency(net, g);
@@ -242,11 +242,11 @@ void fsdp_share_links(double *rates, const struct fsdp_net_clock *net,
             for (int i = 0; i < count; i++)
                 load += fixed[i] ? 0 : transfers[i]->load[link];
             if (load > 0)
-                level = least(level, left[link] / load);
+                level = least_of(level, left[link] / load);
         }
         for (int i = 0; i < count; i++)
             if (!fixed[i])
-                level = least(level, transfers[i]->rate);
+                level = least_of(level, transfers[i]->rate);
         /* Fix those that this level stops: at their own rate, or on a link that it fills. */
         bool full[FSDP_NLINKS] = {false};
         for (int link = 0; link < FSDP_NLINKS; link++) {

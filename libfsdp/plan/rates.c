@@ -9,7 +9,7 @@ struct line {
     const struct fsdp_rate *below, *above;
 };
 
-static void take(struct line *line, const struct fsdp_rate *r, double m)
+static void take_rate(struct line *line, const struct fsdp_rate *r, double m)
 {
     if (r->m <= m && (!line->below || r->m > line->below->m))
         line->below = r;
@@ -45,16 +45,36 @@ static bool is_alike(const struct fsdp_rate *a, const struct fsdp_rate *b)
     return a->type == b->type && a->n == b->n && a->k == b->k;
 }
 
+/* Forward and backward may have the same sizes: the rate of their mean time. 0: not measured. */
+static double exact_rate(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n,
+                         double k)
+{
+    double seconds = 0;
+    int count = 0;
+
+    for (int i = 0; i < rates->nrates; i++) {
+        const struct fsdp_rate *r = &rates->rate[i];
+        if (r->type == type && is_usable(r) && r->m == m && r->n == n && r->k == k) {
+            seconds += 1 / r->per_s;
+            count++;
+        }
+    }
+    return count ? count / seconds : 0;
+}
+
 /* Along m a straight line, so that more of it never takes less time than the rows say. */
 double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, double n, double k)
 {
     double sum = 0, weights = 0;
+    const double exact = exact_rate(rates, type, m, n, k);
 
+    if (exact > 0)
+        return exact;
     for (int i = 0, next; m > 0 && i < rates->nrates; i = next) {
         struct line line = {NULL, NULL};
         for (next = i; next < rates->nrates && is_alike(&rates->rate[i], &rates->rate[next]); next++)
             if (is_usable(&rates->rate[next]))
-                take(&line, &rates->rate[next], m);
+                take_rate(&line, &rates->rate[next], m);
         const double rate = line_at(&line, m);
         if (rates->rate[i].type != type || !(rate > 0))
             continue;
@@ -83,7 +103,7 @@ double rates_attention(const struct fsdp_rates *rates, enum fsdp_dtype type, dou
             line = (struct line){NULL, NULL};
         }
         if (apart < nearest + 1e-9)
-            take(&line, r, keys);
+            take_rate(&line, r, keys);
     }
     return line_at(&line, keys);
 }
@@ -111,7 +131,7 @@ double rates_pass(const struct fsdp_rates *rates, enum fsdp_pass pass, bool grad
             line = (struct line){NULL, NULL};
         best = fit > best ? fit : best;
         if (fit == best)
-            take(&line, &rates->rate[i], nbytes);
+            take_rate(&line, &rates->rate[i], nbytes);
     }
     return line_at(&line, nbytes);
 }

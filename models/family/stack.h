@@ -291,6 +291,8 @@ struct stack_head_rows {
     const struct model_batch *batch;
     int first, rows;
 };
+/* Of rows (rows, dim) with the head's weight: (rows, vocab), ld apart. */
+struct nn_linear stack_head_linear(const struct stack_head_rows *rows, int ld);
 /* The head's weight alone: logits = x Wᵀ, ld apart; dx = dy W + beta dx, dy as mem->logits. */
 int stack_head_product(const struct stack_head_rows *rows, void *logits, int ld, const void *x,
                        struct fsdp_err *err);

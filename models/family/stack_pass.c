@@ -307,43 +307,6 @@ static struct stack_norm norm_of(const struct pass *p, const struct fsdp_view *v
     };
 }
 
-/* Of rows (rows, dim) with the head's weight: (rows, vocab), ld apart. */
-static struct nn_linear head_linear(const struct stack_head_rows *h, int ld)
-{
-    const struct model *m = h->m;
-    return (struct nn_linear){.w = h->view->param[m->head_param],
-                              .work = h->mem->work,
-                              .rows = h->rows,
-                              .nin = m->traits.dim,
-                              .nout = m->traits.vocab,
-                              .ldy = ld,
-                              .dtype = m->dtypes.activation,
-                              .y_dtype = m->dtypes.output,
-                              .w_dtype = h->view->param_dtype,
-                              .dw_dtype = h->view->grad_dtype};
-}
-
-int stack_head_product(const struct stack_head_rows *h, void *logits, int ld, const void *x,
-                       struct fsdp_err *err)
-{
-    struct nn_linear args = head_linear(h, ld);
-
-    args.out = logits;
-    args.x = x;
-    return h->m->nn->linear_forward(h->view->lane, &args, err);
-}
-
-int stack_head_input(const struct stack_head_rows *h, void *dx, const void *dy, float beta,
-                     struct fsdp_err *err)
-{
-    struct nn_linear args = head_linear(h, h->mem->ld);
-
-    args.out = dx;
-    args.dy = dy;
-    args.beta = beta;
-    return h->m->nn->linear_backward_input(h->view->lane, &args, err);
-}
-
 /* Those rows through the last norm and the head, to logits in the output's type, `ld` apart. */
 static int head_output(const struct pass *p, const struct fsdp_view *view,
                        const struct stack_head_mem *mem, int first, int rows, void *logits, int ld,
@@ -475,7 +438,7 @@ static int forward(struct pass *p, struct fsdp_err *err)
 static int plain_head_gradients(const struct stack_head_rows *h, struct fsdp_err *err)
 {
     const struct model *m = h->m;
-    struct nn_linear weight = head_linear(h, h->mem->ld), input = weight;
+    struct nn_linear weight = stack_head_linear(h, h->mem->ld), input = weight;
 
     weight.out = h->view->grad[m->head_param];
     weight.x = h->mem->norm;

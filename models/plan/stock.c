@@ -75,7 +75,7 @@ const char *stock_device_word(int i)
     return i >= 0 && i < NGPUS ? gpus[i].word : NULL;
 }
 
-static const struct stock_gpu *find(const char *word)
+static const struct stock_gpu *find_gpu(const char *word)
 {
     for (int i = 0; i < NGPUS; i++)
         if (!strcasecmp(gpus[i].word, word))
@@ -107,7 +107,7 @@ const char *stock_target(const char *word)
 
 bool stock_is_assumed(const char *word)
 {
-    const struct stock_gpu *g = find(word);
+    const struct stock_gpu *g = find_gpu(word);
     return !g || g->origin == STOCK_ASSUMED;
 }
 
@@ -137,7 +137,7 @@ static int unknown(const char *word, struct fsdp_err *err)
 
 int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_err *err)
 {
-    const struct stock_gpu *g = find(word);
+    const struct stock_gpu *g = find_gpu(word);
 
     if (!g)
         return unknown(word, err);
@@ -207,7 +207,7 @@ static int parse_cards(double *card, int *ncards, const char *word, struct fsdp_
 int stock_network(struct fsdp_net_clock *out, const char *device_word, const char *net_word,
                   int node_nranks, struct fsdp_err *err)
 {
-    const struct stock_gpu *g = find(device_word);
+    const struct stock_gpu *g = find_gpu(device_word);
     double card = 50e9;
     int ncards = node_nranks;
 
@@ -240,7 +240,7 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
 
 int stock_facts(struct stock_fact *out, int max, const char *word)
 {
-    const struct stock_gpu *g = find(word);
+    const struct stock_gpu *g = find_gpu(word);
     const struct gpu_peak *peak = g ? peak_of(g) : NULL;
     int n = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work.h"
 
-static void add(struct work_list *list, struct fsdp_work work)
+static void add_work(struct work_list *list, struct fsdp_work work)
 {
     if (list->nitems < WORK_MAX && work.times > 0)
         list->item[list->nitems++] = work;
@@ -22,15 +22,15 @@ void work_add_linear(struct work_list *list, const struct work_linear *l, enum w
                              .k = l->nin,
                              .type = l->type};
 
-    add(list, work);
+    add_work(list, work);
     work.phases = FSDP_WORK_BACKWARD;
     work.n = l->nin;
     work.k = l->nout;
-    add(list, work);
+    add_work(list, work);
     work.m = l->nout;
     work.k = l->rows;
     if (l->trained)
-        add(list, work);
+        add_work(list, work);
 }
 
 /* Selective activation checkpointing drops the output, and makes it again. */
@@ -45,10 +45,10 @@ void work_add_attention(struct work_list *list, const struct work_attention *a)
                              .heads = a->heads,
                              .type = a->type};
 
-    add(list, work);
+    add_work(list, work);
     work.phases = FSDP_WORK_BACKWARD;
     work.gradient = true;
-    add(list, work);
+    add_work(list, work);
 }
 
 void work_add_pass(struct work_list *list, const struct work_pass *p, enum work_place place)
@@ -60,12 +60,12 @@ void work_add_pass(struct work_list *list, const struct work_pass *p, enum work_
                              .pass = p->pass,
                              .type = p->type};
 
-    add(list, work);
+    add_work(list, work);
     work.phases = FSDP_WORK_BACKWARD;
     work.nbytes = p->nbytes * p->backward;
     work.gradient = true;
     if (p->backward > 0)
-        add(list, work);
+        add_work(list, work);
 }
 
 void work_add_bytes(struct work_list *list, double nbytes, double backward, bool cheap,

@@ -171,7 +171,7 @@ static bool wants_advice(const struct plan_settings *set)
     return set->advice == ALWAYS || (set->advice == AUTO && isatty(STDOUT_FILENO));
 }
 
-static int answer(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
+static int answer_question(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
                   struct fsdp_err *err)
 {
     struct answer a;
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
     rc = plan_ask(&asked, &set, &line, &err);
     if (rc == FSDP_OK) {
         rc = set.search ? plan_search(&asked, &set, &fits, &err)
-                        : answer(&asked, &set, &fits, &err);
+                        : answer_question(&asked, &set, &fits, &err);
         plan_close(&asked);
     }
     if (rc)

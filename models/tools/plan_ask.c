@@ -61,7 +61,7 @@ static int count_gpus(int *out, const struct plan_settings *set, const struct cl
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static int add(struct plan_asked *a, char *override, struct fsdp_err *err)
+static int add_override(struct plan_asked *a, char *override, struct fsdp_err *err)
 {
     if (a->question.noverrides == PLAN_MAX_OVERRIDES)
         return fsdp_err_set(err, FSDP_EINVAL, "more than %d settings", PLAN_MAX_OVERRIDES);
@@ -85,7 +85,7 @@ __attribute__((format(printf, 3, 4))) static int add_made(struct plan_asked *a,
     if (!text)
         return FSDP_ENOMEM;
     a->owned[a->nowned++] = text;
-    return add(a, text, err);
+    return add_override(a, text, err);
 }
 
 /* A run of a model alone: bf16, a few million tokens a step. */
@@ -129,7 +129,7 @@ static int take_operands(struct plan_asked *a, const struct plan_settings *set,
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "'%s' after the run: settings are section.key=value",
                                 line->operands[i]);
-        FSDP_TRY(add(a, line->operands[i], err));
+        FSDP_TRY(add_override(a, line->operands[i], err));
     }
     if (!set->model && set->seq_len)
         return fsdp_err_set(err, FSDP_EINVAL, "--seq is for --model: set data.seq_len=%d",
@@ -178,7 +178,7 @@ static int write_there(FILE *to, const char *path, plan_write_f *write, void *ct
 
 int plan_write(const char *path, plan_write_f *write, void *ctx, struct fsdp_err *err)
 {
-    char beside[4096];
+    char unfinished[4096];
 
     if (!strcmp(path, "-")) {
         FSDP_TRY(write(ctx, stdout, err));
@@ -186,15 +186,19 @@ int plan_write(const char *path, plan_write_f *write, void *ctx, struct fsdp_err
                    ? fsdp_err_sys(err, errno ? errno : EIO, "cannot write standard output")
                    : FSDP_OK;
     }
-    if (snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof beside)
+    if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof unfinished)
         return fsdp_err_set(err, FSDP_EINVAL, "%s: the name is too long", path);
-    FILE *to = fopen(beside, "we");
-    if (!to)
-        return fsdp_err_sys(err, errno, "cannot write %s", path);
+    FILE *to = fopen(unfinished, "we");
+    if (!to) {
+        fsdp_err_sys(err, errno, "cannot write %s", path);
+        return FSDP_EIO;
+    }
     int rc = write_there(to, path, write, ctx, err);
-    if (rc == FSDP_OK && rename(beside, path))
-        rc = fsdp_err_sys(err, errno, "cannot write %s", path);
+    if (rc == FSDP_OK && rename(unfinished, path)) {
+        fsdp_err_sys(err, errno, "cannot write %s", path);
+        rc = FSDP_EIO;
+    }
     if (rc)
-        unlink(beside);
+        unlink(unfinished);
     return rc;
 }

@@ -26,7 +26,7 @@ struct progress {
     double last;
 };
 
-static bool show(void *ctx, int nplanned, const struct answer *best)
+static bool show_progress(void *ctx, int nplanned, const struct answer *best)
 {
     struct progress *p = ctx;
     char step[ANSWER_TEXT_NBYTES];
@@ -125,7 +125,7 @@ int plan_search(const struct plan_asked *asked, const struct plan_settings *set,
         .goal = (enum search_goal)set->goal,
         .keep_numerics = set->keep_numerics,
         .most_rows = set->most_rows,
-        .progress = show,
+        .progress = show_progress,
         .ctx = &progress,
     };
     struct sigaction old, action = {.sa_handler = interrupt};

@@ -171,7 +171,7 @@ static void test_keys(void)
             ok(facts[i].origin == STOCK_ASSUMED && facts[i].value == .85,
                "and one that it did not");
     }
-    ok(given == 8 && fitted > 4, "%d facts are given, %d fitted", given, fitted);
+    ok(given == 8 && fitted > 1, "%d facts are given, %d fitted", given, fitted);
     cluster_close(&c);
 }
 
@@ -304,7 +304,7 @@ static void test_set(void)
        err.text);
     ok(!cluster_set(&c, "price", "3", &err) && c.price_per_gpu_hour == 3, "a short name");
     ok(!cluster_set(&c, "net", "800Gbx4", &err) && c.clock.net.nic_nbytes_per_s == 100e9 &&
-           c.clock.net.flat_share == .53,
+           c.clock.net.flat_share == .57,
        "another network: %s", err.text);
     ok(!cluster_set(&c, "gpu", "b200", &err) && c.clock.device.flops_16 == 2250e12 &&
            c.clock.device.memory_nbytes == 180e9 && c.watts == 1500 &&
@@ -367,7 +367,7 @@ static void test_measured(void)
        "collectives, with factors by where they go");
     ok(near(n->contention, .12), "the most thread blocks");
     ok(near(d->product_share, .692 / 1.25) && near(d->memory_share, .92 / 2) &&
-           near(n->flat_share, .53 / 1.5) && near(n->net_hop_s, 42e-6) &&
+           near(n->flat_share, .57 / 1.5) && near(n->net_hop_s, 42e-6) &&
            near(n->start_s, 25.2e-6) && near(n->node_nbytes_per_s, 361e9 / 2),
        "constants, too");
     const struct fsdp_work work = {
@@ -385,7 +385,7 @@ static void test_measured(void)
     ok(cluster_set_factor(&c, CLUSTER_PRODUCT, 0, &err) && strstr(err.text, "factor product is 0"),
        "%s", err.text);
     ok(!cluster_set(&c, "gpu", "a100", &err) && !c.clock.device.products.nrates &&
-           near(c.clock.device.product_share, .824) && c.clock.net.nmeasured == 2,
+           near(c.clock.device.product_share, .821) && c.clock.net.nmeasured == 2,
        "another GPU has none of its tables: %s", err.text);
     ok(!cluster_set(&c, "net", "200Gbx8", &err) && !c.clock.net.nmeasured &&
            c.basis == CLUSTER_STOCK,

@@ -44,7 +44,7 @@ static bool runs(const struct sched_op *op)
     return op->kind != SCHED_FREE;
 }
 
-static int prepare(struct timeline *t, struct fsdp_err *err)
+static int prepare_list(struct timeline *t, struct fsdp_err *err)
 {
     const size_t nops = (size_t)t->s->nops;
 
@@ -106,7 +106,7 @@ static bool may_begin(const struct timeline *t, int item)
 }
 
 /* A driven operation is where the model stops (begin: the lane is free) and continues (end). */
-static void begin(struct timeline *t, int lane, int item, double *free_at)
+static void begin_item(struct timeline *t, int lane, int item, double *free_at)
 {
     const int i = item % t->s->nops;
     const struct trace_cost *cost = &t->costs[i];
@@ -122,7 +122,7 @@ static void begin(struct timeline *t, int lane, int item, double *free_at)
     }
 }
 
-static void end(struct timeline *t, int lane, double *free_at)
+static void end_item(struct timeline *t, int lane, double *free_at)
 {
     struct running *run = &t->run[lane];
     const int i = run->item % t->s->nops;
@@ -140,7 +140,7 @@ static bool is_over(const struct running *run)
 }
 
 /* Begins and ends all that can at this time. */
-static void settle(struct timeline *t, double *free_at)
+static void settle_lanes(struct timeline *t, double *free_at)
 {
     bool moved = true;
 
@@ -148,12 +148,12 @@ static void settle(struct timeline *t, double *free_at)
         moved = false;
         for (int lane = 0; lane < SCHED_NLANES; lane++) {
             if (is_over(&t->run[lane])) {
-                end(t, lane, free_at);
+                end_item(t, lane, free_at);
                 moved = true;
             }
             const int item = t->run[lane].item < 0 ? next_item(t, lane) : -1;
             if (item >= 0 && may_begin(t, item)) {
-                begin(t, lane, item, free_at);
+                begin_item(t, lane, item, free_at);
                 moved = true;
             }
         }
@@ -218,7 +218,7 @@ static double less(double left, double by)
     return left - by <= 1e-12 * left ? 0 : left - by;
 }
 
-static void advance(struct timeline *t, double by, bool comm)
+static void advance_time(struct timeline *t, double by, bool comm)
 {
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
         struct running *run = &t->run[lane];
@@ -239,12 +239,12 @@ static void run_list(struct timeline *t)
     double free_at[SCHED_NLANES] = {0};
 
     for (;;) {
-        settle(t, free_at);
+        settle_lanes(t, free_at);
         const bool comm = set_rates(t);
         const double by = until_event(t);
         if (isinf(by))
             return;
-        advance(t, by, comm);
+        advance_time(t, by, comm);
     }
 }
 
@@ -293,7 +293,7 @@ int trace_timeline(struct trace_time *times, struct trace_totals *totals, const 
                    enum fsdp_program program, const struct fsdp_clock *clock, struct fsdp_err *err)
 {
     struct timeline t = {.f = f, .s = &f->plan.programs[program].sched, .clock = clock};
-    int rc = t.s->nops ? prepare(&t, err) : FSDP_OK;
+    int rc = t.s->nops ? prepare_list(&t, err) : FSDP_OK;
 
     *totals = (struct trace_totals){0};
     if (rc == FSDP_OK && t.s->nops) {

@@ -7,15 +7,15 @@
 #include "plan/stock.h"
 
 /* A number that JSON has not (infinity) is null. */
-static json_t *number(double value)
+static json_t *number_json(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 static json_t *with_band(double value, double low, double high, const char *basis)
 {
-    return json_pack("{s:o, s:o, s:o, s:s}", "value", number(value), "low", number(low), "high",
-                     number(high), "basis", basis);
+    return json_pack("{s:o, s:o, s:o, s:s}", "value", number_json(value), "low", number_json(low), "high",
+                     number_json(high), "basis", basis);
 }
 
 static json_t *run_json(const struct answer *a)
@@ -29,7 +29,7 @@ static json_t *run_json(const struct answer *a)
         "replicate_size", a->replicate_nranks, "two_level", a->two_level, "units", a->nunits,
         "micro_batch_rows", a->micro_rows, "accumulation", a->accumulation, "seq_len",
         (json_int_t)a->seq_len, "rows_per_step", (json_int_t)a->rows, "parameters",
-        number(a->nparams), "trained_parameters", number(a->ntrained), "plan_hash", hash);
+        number_json(a->nparams), "trained_parameters", number_json(a->ntrained), "plan_hash", hash);
 }
 
 static json_t *time_json(const struct answer *a)
@@ -45,11 +45,11 @@ static json_t *time_json(const struct answer *a)
         "tokens_per_s_per_gpu",
         with_band(a->tokens_s_gpu, a->tokens_s_gpu / high, a->tokens_s_gpu / low, basis), "mfu",
         a->mfu > 0 ? with_band(a->mfu, a->mfu / high, a->mfu / low, basis) : json_null(),
-        "products_s", number(t->work_s[FSDP_WORK_PRODUCT]), "attention_s",
-        number(t->work_s[FSDP_WORK_ATTENTION]), "pointwise_s", number(t->work_s[FSDP_WORK_BYTES]),
-        "recomputed_s", number(t->again_s), "optimizer_s", number(t->memory_s), "slowed_s",
-        number(t->slowed_s), "communication_s", number(t->comm_s), "exposed_s",
-        number(t->exposed_s), "collectives", number(t->ncollectives), "extrapolated",
+        "products_s", number_json(t->work_s[FSDP_WORK_PRODUCT]), "attention_s",
+        number_json(t->work_s[FSDP_WORK_ATTENTION]), "pointwise_s", number_json(t->work_s[FSDP_WORK_BYTES]),
+        "recomputed_s", number_json(t->again_s), "optimizer_s", number_json(t->memory_s), "slowed_s",
+        number_json(t->slowed_s), "communication_s", number_json(t->comm_s), "exposed_s",
+        number_json(t->exposed_s), "collectives", number_json(t->ncollectives), "extrapolated",
         a->band.extrapolated);
 }
 
@@ -61,9 +61,9 @@ static json_t *links_json(const struct answer *a, const struct question *q)
     for (int i = 0; i < FSDP_NLINKS; i++)
         json_object_set_new(
             links, keys[i],
-            json_pack("{s:o, s:o, s:o}", "bytes", number(a->times.link_nbytes[i]), "busy",
-                      number(a->times.link_s[i] / a->step_s), "bytes_per_s",
-                      number(fsdp_link_capacity(&q->cluster->clock.net, (enum fsdp_link)i))));
+            json_pack("{s:o, s:o, s:o}", "bytes", number_json(a->times.link_nbytes[i]), "busy",
+                      number_json(a->times.link_s[i] / a->step_s), "bytes_per_s",
+                      number_json(fsdp_link_capacity(&q->cluster->clock.net, (enum fsdp_link)i))));
     return links;
 }
 
@@ -73,13 +73,13 @@ static json_t *memory_json(const struct answer *a)
 
     for (int i = 0; i < a->nmemory; i++)
         json_array_append_new(rows, json_pack("{s:s, s:o, s:b}", "what", a->memory[i].what,
-                                              "bytes", number(a->memory[i].nbytes), "host",
+                                              "bytes", number_json(a->memory[i].nbytes), "host",
                                               a->memory[i].host));
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows, "planned_bytes",
-                     number(a->device_nbytes), "reserved_bytes", number(a->reserved_nbytes),
-                     "device_bytes", number(a->limit_nbytes), "node_host_bytes",
-                     number(a->node_host_nbytes), "node_host_limit_bytes",
-                     number(a->node_host_limit), "fits", a->fits);
+                     number_json(a->device_nbytes), "reserved_bytes", number_json(a->reserved_nbytes),
+                     "device_bytes", number_json(a->limit_nbytes), "node_host_bytes",
+                     number_json(a->node_host_nbytes), "node_host_limit_bytes",
+                     number_json(a->node_host_limit), "fits", a->fits);
 }
 
 static json_t *end_json(const struct answer *a)
@@ -89,12 +89,12 @@ static json_t *end_json(const struct answer *a)
     if (!(a->tokens > 0))
         return json_null();
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "tokens",
-                     number(a->tokens), "seconds", number(a->bill.seconds), "goodput",
-                     number(g->share), "best_goodput", number(g->best_share), "job_mtbf_s",
-                     number(g->job_mtbf_s), "checkpoint_interval_s", number(g->interval_s),
-                     "best_checkpoint_interval_s", number(g->best_interval_s), "save_held_s",
-                     number(a->save_held_s), "gpu_hours", number(a->bill.gpu_hours), "kwh",
-                     number(a->bill.kwh), "money", number(a->bill.money), "finish_unix_s",
+                     number_json(a->tokens), "seconds", number_json(a->bill.seconds), "goodput",
+                     number_json(g->share), "best_goodput", number_json(g->best_share), "job_mtbf_s",
+                     number_json(g->job_mtbf_s), "checkpoint_interval_s", number_json(g->interval_s),
+                     "best_checkpoint_interval_s", number_json(g->best_interval_s), "save_held_s",
+                     number_json(a->save_held_s), "gpu_hours", number_json(a->bill.gpu_hours), "kwh",
+                     number_json(a->bill.kwh), "money", number_json(a->bill.money), "finish_unix_s",
                      (json_int_t)a->bill.finish);
 }
 
@@ -108,7 +108,7 @@ static json_t *clock_json(const struct question *q)
     for (int i = 0; i < n && i < MAX_FACTS; i++)
         json_array_append_new(
             list, json_pack("{s:s, s:o, s:s, s:s, s:s}", "what", facts[i].what, "value",
-                            number(facts[i].value), "unit", facts[i].unit, "origin",
+                            number_json(facts[i].value), "unit", facts[i].unit, "origin",
                             stock_origin_name(facts[i].origin), "source", facts[i].source));
     return json_pack("{s:s, s:s, s:i, s:o}", "gpu", q->cluster->clock.device.name, "net",
                      q->cluster->net, "node_gpus", q->cluster->clock.net.node_nranks, "numbers",

@@ -89,7 +89,7 @@ static int read_tables(struct cluster_impl *impl, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static int make(struct cluster *out, struct fsdp_err *err)
+static int make_cluster(struct cluster *out, struct fsdp_err *err)
 {
     *out = (struct cluster){.impl = fsdp_alloc(1, sizeof *out->impl, "cluster", err)};
     if (!out->impl)
@@ -105,7 +105,7 @@ int cluster_load(struct cluster *out, const char *path, struct fsdp_err *err)
 
     if (strlen(path) >= FSDP_TUNABLE_STRING_NBYTES)
         return fsdp_err_set(err, FSDP_EINVAL, "%.60s...: path too long", path);
-    FSDP_TRY_GOTO(make(out, err), out);
+    FSDP_TRY_GOTO(make_cluster(out, err), out);
     if (!(out->impl->path = fsdp_strdup(path, err))) {
         rc = FSDP_ENOMEM;
         goto out;
@@ -126,7 +126,7 @@ int cluster_words(struct cluster *out, const char *gpu, const char *net, int nod
     int rc;
 
     snprintf(count, sizeof count, "%d", node_ngpus);
-    FSDP_TRY_GOTO(make(out, err), out);
+    FSDP_TRY_GOTO(make_cluster(out, err), out);
     const struct {
         const char *option, *key, *value;
     } words[] = {{"--gpu", "gpu.like", gpu},

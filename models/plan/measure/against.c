@@ -5,7 +5,7 @@
 
 #include "against.h"
 
-static int check(const struct trace_file *plan, const struct trace_file *run, int rank,
+static int check_traces(const struct trace_file *plan, const struct trace_file *run, int rank,
                  struct fsdp_err *err)
 {
     if (!plan->planned || run->planned)
@@ -37,7 +37,7 @@ static int by_difference(const void *a, const void *b)
     return (dx < dy) - (dx > dy);
 }
 
-static void add(struct against_row *row, const struct trace_file *plan,
+static void add_row(struct against_row *row, const struct trace_file *plan,
                 const struct trace_file *run, int rank, int op)
 {
     snprintf(row->lane, sizeof row->lane, "%s", run->ops[op].lane);
@@ -70,7 +70,7 @@ int against_make(struct against *out, const struct trace_file *plan, const struc
     double list[TRACE_FILE_MAX_STEPS];
 
     *out = (struct against){.nsteps = run->nsteps, .nranks = run->nprocs};
-    FSDP_TRY(check(plan, run, rank, err));
+    FSDP_TRY(check_traces(plan, run, rank, err));
     rank = rank == AGAINST_SLOWEST ? trace_file_slowest(run) : rank;
     out->rank = rank;
     out->rows = fsdp_alloc((size_t)run->nops, sizeof *out->rows, "rows of a comparison", err);
@@ -78,9 +78,9 @@ int against_make(struct against *out, const struct trace_file *plan, const struc
         return FSDP_ENOMEM;
     for (int i = 0; i < run->nops; i++) {
         const struct trace_file_op *op = &run->ops[i];
-        add(row_of(out->rows, &out->nrows, op->kind, op->group), plan, run, rank, i);
+        add_row(row_of(out->rows, &out->nrows, op->kind, op->group), plan, run, rank, i);
         if (out->nlanes < max_lanes)
-            add(row_of(out->lanes, &out->nlanes, op->lane, ""), plan, run, rank, i);
+            add_row(row_of(out->lanes, &out->nlanes, op->lane, ""), plan, run, rank, i);
         out->wait_s += trace_file_wait(run, rank, i);
     }
     qsort(out->rows, (size_t)out->nrows, sizeof *out->rows, by_difference);

@@ -13,7 +13,7 @@ static const char *text(const json_t *object, const char *key)
     return x ? x : "";
 }
 
-static int put(FILE *to, const json_t *event, bool *more)
+static int put_text(FILE *to, const json_t *event, bool *more)
 {
     fputs(*more ? ",\n" : "\n", to);
     *more = true;
@@ -55,7 +55,7 @@ static int put_process(FILE *to, bool *more, const struct trace_file *f, int pro
         if (!meta && passes != 1)
             continue;
         json_t *out = moved(event, pid, trace_file_step(f, proc, 0)->begin * 1e6, name);
-        bad |= !out || put(to, out, more);
+        bad |= !out || put_text(to, out, more);
         json_decref(out);
     }
     return bad;

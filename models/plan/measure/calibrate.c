@@ -142,7 +142,7 @@ static double jitter_of(const struct trace_file *run, double *step_s)
 }
 
 /* What the lists must be: a plan of a run. */
-static int check(const struct trace_file *plan, const struct trace_file *run, struct fsdp_err *err)
+static int check_input(const struct trace_file *plan, const struct trace_file *run, struct fsdp_err *err)
 {
     struct against against;
     int rc = against_make(&against, plan, run, 0, AGAINST_SLOWEST, err);
@@ -159,7 +159,7 @@ int calibrate_fit(struct calibration *out, const struct trace_file *plan,
     double part[N], factors[2][N];
 
     *out = (struct calibration){.nranks = run->nprocs};
-    FSDP_TRY(check(plan, run, err));
+    FSDP_TRY(check_input(plan, run, err));
     for (int i = 0; i < plan->nops; i++) {
         const bool travels = plan->ops[i].nranks > 1;
         parts_of(part, plan, i);

@@ -18,12 +18,12 @@ struct reader {
     const char *version;
 };
 
-static int damaged(const struct reader *r, const char *what, long long which, struct fsdp_err *err)
+static int damaged_file(const struct reader *r, const char *what, long long which, struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_ECORRUPT, "%s: %s (event %lld)", r->file->path, what, which);
 }
 
-static double number(const json_t *object, const char *key)
+static double number_of(const json_t *object, const char *key)
 {
     const json_t *x = json_object_get(object, key);
     return json_is_number(x) ? json_number_value(x) : 0;
@@ -35,7 +35,7 @@ static const char *text(const json_t *object, const char *key)
     return x ? x : "";
 }
 
-static int load(struct trace_file *f, struct fsdp_err *err)
+static int load_file(struct trace_file *f, struct fsdp_err *err)
 {
     json_error_t why;
     FILE *from = fopen(f->path, "re");
@@ -64,7 +64,7 @@ static int load(struct trace_file *f, struct fsdp_err *err)
 }
 
 /* A run's processes are its ranks; a plan's first is the training step. */
-static int count(struct reader *r, struct fsdp_err *err)
+static int count_events(struct reader *r, struct fsdp_err *err)
 {
     struct trace_file *f = r->file;
     const json_t *other = json_object_get(f->json, "otherData"), *event;
@@ -80,7 +80,7 @@ static int count(struct reader *r, struct fsdp_err *err)
         return FSDP_ENOMEM;
     json_array_foreach(json_object_get(f->json, "traceEvents"), i, event)
     {
-        const int pid = (int)number(event, "pid");
+        const int pid = (int)number_of(event, "pid");
         if (pid >= 0 && pid < f->nprocs && !strcmp(text(event, "ph"), "X") &&
             !json_object_get(event, "args") && !strcmp(text(event, "cat"), "step"))
             r->passes[pid]++;
@@ -135,8 +135,8 @@ static const char *lane_name(const struct reader *r, int tid)
 
     json_array_foreach(
         json_object_get(r->file->json, "traceEvents"), i,
-        event) if (!strcmp(text(event, "name"), "thread_name") && number(event, "pid") == 0 &&
-                   number(event, "tid") == tid) return text(json_object_get(event, "args"), "name");
+        event) if (!strcmp(text(event, "name"), "thread_name") && number_of(event, "pid") == 0 &&
+                   number_of(event, "tid") == tid) return text(json_object_get(event, "args"), "name");
     return "";
 }
 
@@ -144,7 +144,7 @@ static const char *lane_name(const struct reader *r, int tid)
  * inside of. */
 static bool is_listed(const json_t *event)
 {
-    return number(event, "tid") > 0;
+    return number_of(event, "tid") > 0;
 }
 
 static int list_op(struct reader *r, const json_t *event, long long which, struct fsdp_err *err)
@@ -159,18 +159,18 @@ static int list_op(struct reader *r, const json_t *event, long long which, struc
         return FSDP_ENOMEM;
     f->ops = op;
     op += f->nops;
-    *op = (struct trace_file_op){.index = (int)number(args, "op"),
+    *op = (struct trace_file_op){.index = (int)number_of(args, "op"),
                                  .parent = -1,
-                                 .nranks = (int)number(args, "ranks"),
-                                 .stride = (int)number(args, "apart"),
-                                 .nbytes = number(args, "bytes of all"),
-                                 .nnodes = (int)number(args, "nodes"),
-                                 .latency_s = number(args, "latency us") * 1e-6};
+                                 .nranks = (int)number_of(args, "ranks"),
+                                 .stride = (int)number_of(args, "apart"),
+                                 .nbytes = number_of(args, "bytes of all"),
+                                 .nnodes = (int)number_of(args, "nodes"),
+                                 .latency_s = number_of(args, "latency us") * 1e-6};
     if (f->nops && op->index <= op[-1].index)
-        return damaged(r, "operations are not in order", which, err);
+        return damaged_file(r, "operations are not in order", which, err);
     snprintf(op->kind, sizeof op->kind, "%s", text(event, "cat"));
     snprintf(op->name, sizeof op->name, "%s", text(event, "name"));
-    snprintf(op->lane, sizeof op->lane, "%s", lane_name(r, (int)number(event, "tid")));
+    snprintf(op->lane, sizeof op->lane, "%s", lane_name(r, (int)number_of(event, "tid")));
     group_of(op->group, op->name, op->kind);
     op->visit = is_phase(op->kind);
     if (op->visit && !json_object_get(args, "entering us"))
@@ -179,14 +179,14 @@ static int list_op(struct reader *r, const json_t *event, long long which, struc
                             "trace the run again with this version",
                             f->path, r->version);
     for (int kind = 0; kind < FSDP_WORK_NKINDS; kind++)
-        op->work_s[kind] = number(args, kinds[kind]) * 1e-6;
+        op->work_s[kind] = number_of(args, kinds[kind]) * 1e-6;
     f->nops++;
     return FSDP_OK;
 }
 
 static bool is_op(const struct trace_file *f, const json_t *event)
 {
-    const double pid = number(event, "pid");
+    const double pid = number_of(event, "pid");
     return !strcmp(text(event, "ph"), "X") && pid >= 0 && pid < f->nprocs;
 }
 
@@ -199,7 +199,7 @@ static int read_list(struct reader *r, struct fsdp_err *err)
 
     json_array_foreach(json_object_get(f->json, "traceEvents"), i, event)
     {
-        if (!is_op(f, event) || number(event, "pid") != 0)
+        if (!is_op(f, event) || number_of(event, "pid") != 0)
             continue;
         if (!json_object_get(event, "args")) {
             if (inside)
@@ -223,13 +223,13 @@ static int take_step(struct reader *r, const json_t *event, int pid, long long w
     const int pass = r->passes[pid]++;
 
     if (pass && r->next[pid] < f->nops && pass <= f->nsteps)
-        return damaged(r, "a step ends before its last operation", which, err);
+        return damaged_file(r, "a step ends before its last operation", which, err);
     r->next[pid] = 0;
     if (pass >= f->nsteps)
         return FSDP_OK;
     struct trace_file_step *step = &f->steps[(size_t)pid * (size_t)f->nsteps + (size_t)pass];
-    step->begin = number(event, "ts") * 1e-6;
-    step->end = step->begin + number(event, "dur") * 1e-6;
+    step->begin = number_of(event, "ts") * 1e-6;
+    step->end = step->begin + number_of(event, "dur") * 1e-6;
     step->number = -1;
     sscanf(text(event, "name"), "step %lld", &step->number);
     return FSDP_OK;
@@ -243,19 +243,19 @@ static int take_op(struct reader *r, const json_t *event, int pid, long long whi
     const int pass = r->passes[pid] - 1, op = r->next[pid];
 
     if (pass < 0)
-        return damaged(r, "an operation of no step", which, err);
+        return damaged_file(r, "an operation of no step", which, err);
     if (pass >= f->nsteps)
         return FSDP_OK;
-    if (op >= f->nops || f->ops[op].index != (int)number(args, "op") ||
+    if (op >= f->nops || f->ops[op].index != (int)number_of(args, "op") ||
         strcmp(f->ops[op].name, text(event, "name")) != 0)
-        return damaged(r, "an operation that the first step does not have there", which, err);
+        return damaged_file(r, "an operation that the first step does not have there", which, err);
     r->next[pid]++;
     struct trace_file_time *t =
         &f->times[((size_t)pid * (size_t)f->nsteps + (size_t)pass) * (size_t)f->nops + (size_t)op];
-    t->begin = number(event, "ts") * 1e-6;
-    t->end = t->begin + number(event, "dur") * 1e-6;
-    t->enters = number(args, "entering us") * 1e-6;
-    t->leaves = number(args, "leaving us") * 1e-6;
+    t->begin = number_of(event, "ts") * 1e-6;
+    t->end = t->begin + number_of(event, "dur") * 1e-6;
+    t->enters = number_of(args, "entering us") * 1e-6;
+    t->leaves = number_of(args, "leaving us") * 1e-6;
     t->own = t->end - t->begin;
     return FSDP_OK;
 }
@@ -273,7 +273,7 @@ static int read_passes(struct reader *r, struct fsdp_err *err)
         return FSDP_ENOMEM;
     json_array_foreach(json_object_get(f->json, "traceEvents"), i, event)
     {
-        const int pid = (int)number(event, "pid");
+        const int pid = (int)number_of(event, "pid");
         if (!is_op(f, event))
             continue;
         if (!json_object_get(event, "args"))
@@ -283,7 +283,7 @@ static int read_passes(struct reader *r, struct fsdp_err *err)
     }
     for (int p = 0; p < f->nprocs; p++)
         if (r->passes[p] == f->nsteps && r->next[p] < f->nops)
-            return damaged(r, "the last step is not complete", (long long)i, err);
+            return damaged_file(r, "the last step is not complete", (long long)i, err);
     return FSDP_OK;
 }
 
@@ -369,9 +369,9 @@ int trace_file_read(struct trace_file *out, const char *path, struct fsdp_err *e
     struct reader r = {.file = out};
 
     *out = (struct trace_file){.path = fsdp_strdup(path, err)};
-    int rc = out->path ? load(out, err) : FSDP_ENOMEM;
+    int rc = out->path ? load_file(out, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
-        rc = count(&r, err);
+        rc = count_events(&r, err);
     if (rc == FSDP_OK)
         rc = read_list(&r, err);
     if (rc == FSDP_OK)

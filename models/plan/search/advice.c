@@ -15,7 +15,7 @@ static double token_seconds(const struct answer *a)
     return a->step_s / a->step_tokens;
 }
 
-static void take(struct advised *to, const struct change *change, const struct answer *now,
+static void take_answer(struct advised *to, const struct change *change, const struct answer *now,
                  const struct answer *then)
 {
     *to = (struct advised){
@@ -61,7 +61,7 @@ static void try_change(struct search *s, const struct change *change, bool pair)
         s->out->nrefused++;
         return;
     }
-    take(item, change, s->now, &then);
+    take_answer(item, change, s->now, &then);
     item->pair = pair;
     if (fabs(item->gain) > 1e-9 || fabs(item->nbytes) > 0)
         s->out->nitems++;
@@ -229,8 +229,10 @@ static void print_fits(const struct advice *a, int most, FILE *to)
 {
     int n = 0;
 
-    for (int i = 0; i < a->nitems && n < 2 * most; i++)
-        if (a->item[i].fits) {
+    for (int buy = 0; buy < 2; buy++) /* settings first, then other clusters */
+        for (int i = 0; i < a->nitems && n < 2 * most; i++) {
+            if (!a->item[i].fits || (a->item[i].change.group == CHANGE_BUY) != (buy != 0))
+                continue;
             if (!n++)
                 fprintf(to, " makes it fit, and its time against what it would take now\n");
             print_item(&a->item[i], to);
@@ -248,7 +250,7 @@ static int count_equal(const struct advice *a)
     return n;
 }
 
-static const struct advised *find(const struct advice *a, const char *setting)
+static const struct advised *find_item(const struct advice *a, const char *setting)
 {
     for (int i = 0; i < a->nitems; i++)
         if (!a->item[i].pair && !strcmp(a->item[i].change.setting[0], setting))
@@ -265,7 +267,7 @@ static void print_strategies(const struct advice *a, const struct answer *now, F
     for (int i = 0; i < 3; i++) {
         char setting[CHANGE_TEXT], nbytes[FSDP_NBYTES_TEXT];
         snprintf(setting, sizeof setting, "fsdp.sharding_strategy=%s", names[i]);
-        const struct advised *item = find(a, setting);
+        const struct advised *item = find_item(a, setting);
         const bool own = !strcmp(now->strategy, names[i]);
         if (own)
             fprintf(to, "%s %s %s%s", i ? ";" : "", names[i],

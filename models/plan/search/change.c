@@ -19,7 +19,7 @@ struct changes {
 };
 
 /* Settings are separated by spaces. */
-__attribute__((format(printf, 3, 4))) static void add(struct changes *list, enum change_group group,
+__attribute__((format(printf, 3, 4))) static void add_change(struct changes *list, enum change_group group,
                                                       const char *format, ...)
 {
     char text[CHANGE_MAX_SETTINGS * CHANGE_TEXT], *at = text;
@@ -44,21 +44,21 @@ static void add_strategies(struct changes *l, const struct answer *a)
 
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
         if (strcmp(a->strategy, whole[i]) != 0)
-            add(l, CHANGE_SAME, "fsdp.sharding_strategy=%s fsdp.shard_size=auto fsdp.two_level=false",
+            add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=%s fsdp.shard_size=auto fsdp.two_level=false",
                 whole[i]);
     for (int size = a->node_nranks; size < a->nranks; size *= 2) {
         if (a->nranks % size || (a->replicate_nranks > 1 && size == a->shard_nranks))
             continue;
-        add(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d", size);
+        add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d", size);
         if (size > a->node_nranks)
-            add(l, CHANGE_SAME,
+            add_change(l, CHANGE_SAME,
                 "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d fsdp.two_level=true", size);
         if (size == a->node_nranks)
-            add(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.shard_size=%d",
+            add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.shard_size=%d",
                 size);
     }
     if (a->nnodes > 1 && !a->two_level && a->shard_nranks > a->node_nranks)
-        add(l, CHANGE_SAME, "fsdp.two_level=true");
+        add_change(l, CHANGE_SAME, "fsdp.two_level=true");
 }
 
 static void add_schedule(struct changes *l)
@@ -72,7 +72,7 @@ static void add_schedule(struct changes *l)
         "fsdp.offload=params", "optim.master=split"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        add(l, CHANGE_SAME, "%s", settings[i]);
+        add_change(l, CHANGE_SAME, "%s", settings[i]);
 }
 
 /* The rows of a step stay; only their division changes. */
@@ -80,7 +80,7 @@ static void add_micro_batches(struct changes *l, const struct answer *a)
 {
     for (int rows = 1; rows <= 64; rows *= 2)
         if (rows != a->micro_rows && a->rows % ((int64_t)rows * a->nranks) == 0)
-            add(l, CHANGE_SAME, "train.micro_batch_size=%d", rows);
+            add_change(l, CHANGE_SAME, "train.micro_batch_size=%d", rows);
 }
 
 static void add_numerics(struct changes *l)
@@ -90,16 +90,16 @@ static void add_numerics(struct changes *l)
         "optim.moment_dtype=bfloat16", "optim.name=adamw8bit"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        add(l, CHANGE_NUMERICS, "%s", settings[i]);
+        add_change(l, CHANGE_NUMERICS, "%s", settings[i]);
 }
 
 static void add_batches(struct changes *l, const struct answer *a, const struct question *q)
 {
     (void)q;
     for (int factor = 2; factor <= 4; factor *= 2) {
-        add(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
+        add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
             (long long)a->rows * factor, a->micro_rows * factor);
-        add(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
+        add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
             (long long)a->rows * factor, a->micro_rows);
     }
 }
@@ -114,11 +114,11 @@ static void add_cluster(struct changes *l, const struct answer *a, const struct 
 
     for (size_t i = 0; i < sizeof next / sizeof next[0]; i++)
         if (!strcmp(q->cluster->gpu, next[i][0]))
-            add(l, CHANGE_BUY, "gpu=%s", next[i][1]);
+            add_change(l, CHANGE_BUY, "gpu=%s", next[i][1]);
     if (a->nnodes > 1 && sscanf(q->cluster->net, "%lfGbx%d", &gbits, &cards) == 2)
-        add(l, CHANGE_BUY, "net=%gGbx%d", 2 * gbits, cards);
+        add_change(l, CHANGE_BUY, "net=%gGbx%d", 2 * gbits, cards);
     if (a->rows % (2 * a->nranks) == 0)
-        add(l, CHANGE_BUY, "gpus=%d", 2 * a->nranks);
+        add_change(l, CHANGE_BUY, "gpus=%d", 2 * a->nranks);
 }
 
 int change_list(struct change *out, int max, const struct answer *a, const struct question *q)

@@ -201,7 +201,7 @@ static double activations(const struct answer *a)
     return nbytes;
 }
 
-static void learn(struct bounds *b, const struct answer *a)
+static void learn_bounds(struct bounds *b, const struct answer *a)
 {
     double work = 0;
 
@@ -259,7 +259,7 @@ static enum tried try_point(struct space *s, const struct point *p)
     }
     struct bounds *b = &s->bounds[p->rows][p->checkpointing][p->types];
     if (!b->known)
-        learn(b, &found.answer);
+        learn_bounds(b, &found.answer);
     found.token_s = found.answer.step_s / found.answer.step_tokens;
     found.token_gpu_s = found.token_s * s->ngpus;
     if (found.answer.fits) {
