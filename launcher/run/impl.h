@@ -69,6 +69,8 @@ int launch_args_parse(struct launch_args *out, int argc, char **argv);
 
 /* "fsdp-launch: ..." and a newline on stderr, in one write. */
 void launch_say(const char *fmt, ...) FSDP_PRINTF(1, 2);
+/* Says that a program could not be run, and why (errno); and where ./ was left out, that. */
+void launch_say_not_run(const char *program, int why);
 
 /* ---- rank.c ---- */
 

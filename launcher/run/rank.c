@@ -270,8 +270,9 @@ static int exec_program(const struct launch_args *args, struct boot *boot)
     setenv("MASTER_ADDR", info->nnodes == 1 ? "127.0.0.1" : nodes->host[0], 1);
     boot_close(boot);
     execvp(args->program[0], args->program);
-    launch_say("%s: %s", args->program[0], strerror(errno));
-    return errno == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE;
+    const int why = errno;
+    launch_say_not_run(args->program[0], why);
+    return why == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE;
 }
 
 int launch_run_rank(const struct launch_args *args, const struct launch_program *program)

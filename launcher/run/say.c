@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,4 +27,12 @@ void launch_say(const char *fmt, ...)
         return;
     ssize_t done = write(STDERR_FILENO, text, len);
     (void)done;
+}
+
+void launch_say_not_run(const char *program, int why)
+{
+    if (why == ENOENT && !strchr(program, '/') && !access(program, X_OK))
+        launch_say("%s: not found in PATH; the one in this folder is ./%s", program, program);
+    else
+        launch_say("%s: %s", program, strerror(why));
 }

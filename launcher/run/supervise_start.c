@@ -336,8 +336,7 @@ static int report_exec(const struct launch_super *s, int report_fd)
     while (got < 0 && errno == EINTR);
     if (got != (ssize_t)sizeof why)
         return 0;
-    launch_say("%s: %s", s->job.args->program ? s->job.args->program[0] : "fsdp-launch",
-               strerror(why));
+    launch_say_not_run(s->job.args->program ? s->job.args->program[0] : "fsdp-launch", why);
     return why == ENOENT ? LAUNCH_NOT_FOUND : LAUNCH_CANNOT_EXECUTE;
 }
 

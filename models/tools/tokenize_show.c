@@ -235,6 +235,8 @@ static int print_text(const struct tokens *t, const struct tokenizer *tokenizer,
     tokenizer_stream_destroy(stream);
     if (fd >= 0)
         close(fd);
+    if (isatty(STDOUT_FILENO)) /* a file gets the text alone, to the byte */
+        putchar('\n');
     return rc ? rc : check_output(err);
 }
 

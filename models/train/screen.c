@@ -152,8 +152,9 @@ static void show_steps(struct report *report, const struct train_parts *p,
     if (waste > 0)
         snprintf(padding, sizeof padding, ", %.1f %% padding", 100 * waste);
     report_fact(
-        report, "steps", "%s to %s, of %s tokens: %" PRId64 " rows of %" PRId64 " on %d rank%s%s",
-        report_count(from, (uint64_t)begun->step), report_count(to, (uint64_t)c->train.steps),
+        report, "steps", "%s %s %s, of %s tokens: %" PRId64 " rows of %" PRId64 " on %d rank%s%s",
+        report_count(from, (uint64_t)begun->step), begun->step < c->train.steps ? "to" : "done of",
+        report_count(to, (uint64_t)c->train.steps),
         report_count(tokens, (uint64_t)(rows * row_tokens)), rows, row_tokens, p->batch.ranks,
         plural(p->batch.ranks), padding);
     report_fact(report, "optimizer", "%s, lr %g, %s, %" PRId64 " step%s of warm-up%s%s",

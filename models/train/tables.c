@@ -201,7 +201,8 @@ void train_show_training(struct report *report, const struct train_parts *p,
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
                state->nslots && state->slots[0].dtype == FSDP_BF16 ? ", moments in bfloat16" : "",
                c->optim.master ? ", masters split" : "");
-    report_row(report, "steps", "%" PRId64 " to %" PRId64, begun->step, c->train.steps);
+    report_row(report, "steps", "%" PRId64 " %s %" PRId64, begun->step,
+               begun->step < c->train.steps ? "to" : "done of", c->train.steps);
     report_row(report, "start", "%s%s%s",
                begun->resumed[0]                         ? "resumes from "
                : c->model.init == CONFIG_INIT_PRETRAINED ? "weights of "

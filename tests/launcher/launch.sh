@@ -122,6 +122,10 @@ ok $? "a program's signal"
 PATH=/usr/bin:/bin run -n 3 -- no-such-program x # of folders that all may look into
 [ $rc = 127 ] && [ "$(cat err)" = "fsdp-launch: no-such-program: No such file or directory" ]
 ok $? "a program that is not there"
+printf '#!/bin/sh\n' >here.sh && chmod +x here.sh
+PATH=/usr/bin:/bin run -n 2 -- here.sh
+[ $rc = 127 ] && [ "$(cat err)" = "fsdp-launch: here.sh: not found in PATH; the one in this folder is ./here.sh" ]
+ok $? "nor one that is in this folder alone"
 run -n 2 -- ./c.yaml
 [ $rc = 126 ] && [ "$(cat err)" = "fsdp-launch: ./c.yaml: Permission denied" ]
 ok $? "a program that is none"
