@@ -60,7 +60,7 @@ static const struct launch_program program = {
     .check_ranks = train_check_ranks,
     .begin_mpi = train_begin_mpi,
     .run = train_run,
-    .check_nodes = train_check_nodes,
+    .check_nodes = train_check_job,
     .convert = convert,
 };
 

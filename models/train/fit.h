@@ -5,10 +5,16 @@
 
 #include "train/setup/setup.h"
 
-/* Logs the settings that make the run of these arguments fit, with what they cost in time and where
- * the run has them, and the command that plans more. For one rank, after FSDP_ENOMEM. Local, takes
- * some seconds. */
-void train_fit_tell(const struct train_parts *parts, const struct fsdp_node_map *nodes,
+/* Plans the run of these arguments for its ranks and its device. Where it does not fit, prints the
+ * settings that make it fit, with what they cost in time and where the run has them, and the command
+ * that plans more. Returns whether it fits; true where that cannot be told. parts: config and device
+ * alone are used. For one rank. Local, takes some seconds. */
+bool train_fit_tell(const struct train_parts *parts, const struct fsdp_node_map *nodes,
                     const char *config, int noverrides, char *const *overrides);
+
+struct boot;
+/* train_check_nodes, and then whether the run's memory fits. Returns an exit code. Collective. */
+int train_check_job(struct boot *boot, const char *config, int noverrides, char *const *overrides,
+                    bool verbose);
 
 #endif

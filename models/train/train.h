@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "train/node/health.h" /* train_check_nodes */
+#include "train/fit.h" /* train_check_job */
 
 struct boot;
 

@@ -86,6 +86,10 @@ ok $? "with $settings it does"
 "$launch" -n 2 run.yaml fsdp.memory_limit=0.0008 >log 2>err
 ok "$([ $? != 0 ] && holds err 'what makes it fit|no setting alone' && holds err 'fsdp-plan run.yaml --gpus 2'; echo $?)" \
     "fsdp-launch tells it where memory is short"
+"$launch" --check -n 2 run.yaml fsdp.memory_limit=0.0008 >log 2>err
+ok "$([ $? = 1 ] && holds err 'more memory than there is' && holds err 'fsdp-plan run.yaml --gpus 2'; echo $?)" "and --check"
+"$launch" --check -n 2 run.yaml >log 2>err
+ok $? "which passes where it fits"
 
 # ---- search ----------------------------------------------------------------------------------------
 
