@@ -17,6 +17,23 @@ static int print_error(const struct fsdp_err *err)
     return LAUNCH_USAGE;
 }
 
+/* What fsdp-plan leaves to be filled in. */
+static int check_filled_in(const struct config *c, struct fsdp_err *err)
+{
+    struct config_source source;
+    char where[CONFIG_TEXT + 128];
+
+    for (int i = 0; i < config_nsources(c); i++) {
+        config_source(&source, c, i);
+        for (int k = 0; k < source.path.nelem; k++)
+            if (!strcmp(fsdp_tunable_list_at(&source.path, k), "FILL_IN"))
+                return fsdp_err_set(err, FSDP_EINVAL,
+                                    "%s: FILL_IN: write the path of your data here",
+                                    config_where(where, sizeof where, c, "data.path"));
+    }
+    return FSDP_OK;
+}
+
 int train_check(const char *config, int noverrides, char *const *overrides)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -25,6 +42,8 @@ int train_check(const char *config, int noverrides, char *const *overrides)
 
     if (rc == FSDP_OK)
         rc = train_stores_check(settings, &err);
+    if (rc == FSDP_OK)
+        rc = check_filled_in(settings, &err);
     fsdp_free(settings);
     return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
 }

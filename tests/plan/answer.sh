@@ -97,6 +97,9 @@ run --model llama --seq 8192 --nodes 4 --search --keep-numerics
 ok $? "search"
 ok "$(holds log 'ruled out by bounds' && holds log '^  1 ' && ! holds log 'dtype=bfloat16|float8'; echo $?)" "keeps numerics"
 ok "$(holds best.yaml 'FILL_IN' && holds best.yaml '^# .*planned to take'; echo $?)" "best.yaml says what it is"
+"$launch" -n 2 --check best.yaml >log 2>err
+ok "$([ $? = 2 ] && holds err "best.yaml:$(sed -n '/path: .*FILL_IN/=' best.yaml): data.path: FILL_IN"; echo $?)" \
+    "fsdp-launch names the line that is to be filled in"
 refused 'best.yaml exists' --model llama --seq 8192 --nodes 4 --search --keep-numerics
 run run.yaml --gpu cpu --gpus 2 --node-size 2 --search -o tiny.yaml
 ok "$([ $? = 0 ] && "$launch" -n 2 tiny.yaml checkpoint.path= log.metrics= >log 2>err; echo $?)" "a best.yaml of a run starts as it is"
