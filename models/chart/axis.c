@@ -253,10 +253,38 @@ static void log_ticks(struct axis_ticks *out, const struct axis *axis, int want)
         }
 }
 
+/* "16,384" */
+static void whole_text(char out[AXIS_TEXT_NBYTES], long long value)
+{
+    if (value < 1000)
+        snprintf(out, AXIS_TEXT_NBYTES, "%lld", value);
+    else if (value < 1000000)
+        snprintf(out, AXIS_TEXT_NBYTES, "%lld,%03lld", value / 1000, value % 1000);
+    else
+        snprintf(out, AXIS_TEXT_NBYTES, "%lldM", value / 1000000);
+}
+
+/* At powers of two, at every second or third where they would be more than `want`. */
+static void doubling_ticks(struct axis_ticks *out, const struct axis *axis, int want)
+{
+    const int first = (int)fmax(0, ceil(log2(axis->lo) - 1e-9));
+    const int last = (int)fmin(60, floor(log2(axis->hi) + 1e-9));
+    const int every = want > 0 ? (last - first) / want + 1 : 1;
+
+    for (int e = first; e <= last; e++) {
+        const bool told = (e - first) % every == 0;
+        struct axis_tick *tick = add_tick(out, ldexp(1, e), !told);
+        if (tick && told)
+            whole_text(tick->text, 1LL << e);
+    }
+}
+
 void axis_ticks(struct axis_ticks *out, const struct axis *axis, int want)
 {
     out->nticks = 0;
-    if (axis->is_log)
+    if (axis->is_log && axis->unit == CHART_DOUBLINGS)
+        doubling_ticks(out, axis, want);
+    else if (axis->is_log)
         log_ticks(out, axis, want);
     else
         linear_ticks(out, axis, want);

@@ -29,6 +29,8 @@ struct canvas_text {
  */
 struct canvas_ops {
     void (*path)(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints);
+    /* A closed area, filled with the pen's ink and opacity. */
+    void (*area)(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints);
     void (*dots)(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints);
     void (*text)(void *to, const struct canvas_text *text);
 };

@@ -15,6 +15,7 @@ enum chart_style {
     CHART_FAINT,  /* a thin, pale line: what a smoothed one was made from; not in a terminal */
     CHART_WIDE,   /* a broad, pale line, which stays visible under another */
     CHART_POINTS, /* dots, joined by a thin line */
+    CHART_BAND,   /* the area between y and y_to, pale, below all lines; not in a terminal */
 };
 
 /* Colours are numbers from 0 on. After CHART_NCOLOURS they repeat, with dashed lines. */
@@ -27,6 +28,7 @@ struct chart_series {
     enum chart_style style;
     /* A value that is not finite, or not positive on a logarithmic axis, is a gap. */
     const double *x, *y;
+    const double *y_to; /* of CHART_BAND */
     size_t npoints;
 };
 
@@ -42,8 +44,31 @@ struct chart_level { /* a horizontal line */
     const char *label;
 };
 
+/* Horizontal bars of stacked parts, one below the other. Parts have a colour and a texture, which
+ * tells them apart in print. */
+struct chart_part {
+    const char *label;
+    int colour;
+};
+
+struct chart_bars {
+    const char *const *names; /* [nbars], left of the bars */
+    const char *const *notes; /* [nbars], right of them; NULL: none */
+    int nbars;
+    const struct chart_part *parts; /* [nparts], from the left */
+    int nparts;
+    const double *values; /* [nbars][nparts]; what is not positive is not there */
+    const char *unit;     /* of the axis */
+    double limit;         /* a vertical line; 0: none */
+    const char *limit_label;
+    double most; /* the axis ends there at the latest, and longer bars are cut; 0: at the longest */
+};
+
 struct chart_panel {
     const char *title;
+    /* Not NULL: bars, which have an axis of their own, in place of series. Then all panels of the
+     * chart are bars. */
+    const struct chart_bars *bars;
     bool log_y;
     bool from_zero; /* a linear axis begins at 0 */
     const struct chart_series *series;
@@ -56,7 +81,8 @@ enum chart_unit {
     CHART_NUMBER,
     CHART_COUNT /* whole numbers */,
     CHART_SECONDS,
-    CHART_CLOCK /* Unix time */
+    CHART_CLOCK /* Unix time */,
+    CHART_DOUBLINGS /* whole numbers; a logarithmic axis has its ticks at powers of two */
 };
 
 struct chart {
@@ -64,6 +90,7 @@ struct chart {
     const char *x_title;
     enum chart_unit x_unit;
     bool log_x;
+    bool end_labels; /* of a page: labels stand next to the ends of lines, not in a legend */
     const struct chart_panel *panels;
     int npanels;
     const struct chart_marker *markers;

@@ -30,6 +30,8 @@ static void widen_to_panel(struct range *x, struct range *y, const struct chart 
                 continue;
             widen_range(x, at, chart->log_x);
             widen_range(y, value, panel->log_y);
+            if (series->style == CHART_BAND)
+                widen_range(y, series->y_to[i], panel->log_y);
         }
     }
 }

@@ -1,53 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of a page: title, legend, labels of markers, panels, the x axis. */
 #include <math.h>
+#include <string.h>
 
-#include "canvas.h"
+#include "bars.h"
+#include "ends.h"
 #include "extent.h"
+#include "layout.h"
 #include "legend.h"
 #include "thin.h"
 
 enum {
-    TITLE_SIZE = 16,
-    TEXT_SIZE = 12,
-    TICK_SIZE = 11,
-    LINE = 18,        /* of text */
-    PANEL_TITLE = 22, /* above a panel */
-    PANEL_GAP = 12,   /* below one */
-    FOOT = 40,        /* ticks and title of the x axis */
-    EDGE = 14,        /* around everything */
-    MARK = 22,        /* the line before a text of the legend */
+    PANEL_GAP = 12, /* below a panel */
+    FOOT = 40,      /* ticks and title of the x axis */
     FIRST_HEIGHT = 250,
     NEXT_HEIGHT = 130,
     LEAST_HEIGHT = 40,
     MAX_ROWS = 6, /* of labels of markers */
 };
-
-struct layout {
-    const struct canvas *canvas;
-    const struct chart *chart;
-    double left, right, top, bottom; /* of the panels, titles included */
-    struct axis x;
-    double width, height; /* of the page */
-};
-
-static struct canvas_pen pen_of(int ink, double width)
-{
-    return (struct canvas_pen){ink, width, 1, DASH_NONE};
-}
-
-static void put_text(const struct layout *at, struct canvas_text text)
-{
-    at->canvas->ops->text(at->canvas->to, &text);
-}
-
-static void draw_stroke(const struct layout *at, struct canvas_pen pen, double x0, double y0,
-                        double x1, double y1)
-{
-    const double xy[4] = {x0, y0, x1, y1};
-
-    at->canvas->ops->path(at->canvas->to, &pen, xy, 2);
-}
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
@@ -62,6 +32,8 @@ static struct canvas_pen pen_of_series(const struct chart_series *series)
     } else if (series->style == CHART_WIDE) {
         pen.width = 6;
         pen.opacity = 0.4;
+    } else if (series->style == CHART_BAND) {
+        pen.opacity = 0.16;
     } else if (series->style == CHART_POINTS)
         pen.width = 1;
     return pen;
@@ -73,13 +45,16 @@ static void draw_entry(const struct layout *at, const struct chart_series *serie
     const struct canvas_pen pen = pen_of_series(series);
     const double middle[2] = {x + (MARK - 6) / 2.0, y - 4};
 
-    draw_stroke(at, pen, x, y - 4, x + MARK - 6, y - 4);
+    if (series->style == CHART_BAND) {
+        layout_box(at, pen, x, y - 10, x + MARK - 6, y + 1);
+    } else
+        layout_stroke(at, pen, x, y - 4, x + MARK - 6, y - 4);
     if (series->style == CHART_POINTS) {
-        const struct canvas_pen dot = pen_of(series->colour, 3);
+        const struct canvas_pen dot = layout_pen(series->colour, 3);
         at->canvas->ops->dots(at->canvas->to, &dot, middle, 1);
     }
-    put_text(at, (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false,
-                                      INK_TEXT});
+    layout_text(at, (struct canvas_text){series->label, x + MARK, y, ANCHOR_START, TEXT_SIZE, false,
+                                         INK_TEXT});
 }
 
 /* Returns the height that it takes; draws if `draw`. */
@@ -91,7 +66,8 @@ static double draw_legend(const struct layout *at, double top, bool draw)
     for (int p = 0; p < at->chart->npanels; p++)
         for (int s = 0; s < at->chart->panels[p].nseries; s++) {
             const struct chart_series *series = &at->chart->panels[p].series[s];
-            if (!series->label || legend_is_told(at->chart, p, s))
+            if (!series->label || legend_is_told(at->chart, p, s) ||
+                ends_has_label(at->chart, series))
                 continue;
             const double width = MARK + canvas_text_width(series->label, TEXT_SIZE) + 18;
             if (x > EDGE && x + width > at->width) {
@@ -106,25 +82,11 @@ static double draw_legend(const struct layout *at, double top, bool draw)
     return nentries ? y - top + 5 : 0;
 }
 
-static double draw_head(const struct layout *at, double top, bool draw)
+static double draw_head(const struct layout *at, double top)
 {
-    const struct chart *chart = at->chart;
-    double y = top;
+    const double y = top + layout_head(at, top);
 
-    if (chart->title) {
-        if (draw)
-            put_text(at, (struct canvas_text){chart->title, EDGE, y + 14, ANCHOR_START, TITLE_SIZE,
-                                              true, INK_TEXT});
-        y += 22;
-    }
-    if (chart->subtitle) {
-        if (draw)
-            put_text(at, (struct canvas_text){chart->subtitle, EDGE, y + 11, ANCHOR_START,
-                                              TEXT_SIZE, false, INK_MUTED});
-        y += LINE;
-    }
-    y += draw_legend(at, y + 2, draw);
-    return y - top + 4;
+    return y + draw_legend(at, y + 2, true) - top + 4;
 }
 
 /* ---- markers --------------------------------------------------------------------------------- */
@@ -191,13 +153,14 @@ static int marker_labels(const struct layout *at, double bottom, int nrows)
         const struct canvas_pen pen = {marker->colour < 0 ? INK_MUTED : marker->colour, 1, 0.9,
                                        marker->dashed ? DASH_SHORT : DASH_NONE};
         const double x = x_pixel(at, marker->x);
-        draw_stroke(at, pen, x,
-                    place.x < x && x < place.x + canvas_text_width(marker->label, TICK_SIZE)
-                        ? y + 3
-                        : y - 9,
-                    x, bottom + PANEL_TITLE);
-        put_text(at, (struct canvas_text){marker->label, place.x, y, ANCHOR_START, TICK_SIZE, false,
-                                          marker->colour < 0 ? INK_MUTED : marker->colour});
+        layout_stroke(at, pen, x,
+                      place.x < x && x < place.x + canvas_text_width(marker->label, TICK_SIZE)
+                          ? y + 3
+                          : y - 9,
+                      x, bottom + PANEL_TITLE);
+        layout_text(at,
+                    (struct canvas_text){marker->label, place.x, y, ANCHOR_START, TICK_SIZE, false,
+                                         marker->colour < 0 ? INK_MUTED : marker->colour});
     }
     return used;
 }
@@ -210,7 +173,7 @@ static void marker_lines(const struct layout *at, double top, double bottom)
         const struct canvas_pen pen = {marker->colour < 0 ? INK_MUTED : marker->colour, 1, 0.9,
                                        marker->dashed ? DASH_SHORT : DASH_NONE};
         if (!isnan(x))
-            draw_stroke(at, pen, x, top, x, bottom);
+            layout_stroke(at, pen, x, top, x, bottom);
     }
 }
 
@@ -226,10 +189,10 @@ static void x_axis(const struct layout *at, double top, double bottom, bool with
         const double x = x_pixel(at, ticks.tick[i].value);
         if (ticks.tick[i].is_minor)
             continue;
-        draw_stroke(at, pen_of(INK_GRID, 1), x, top, x, bottom + (with_texts ? 4 : 0));
+        layout_stroke(at, layout_pen(INK_GRID, 1), x, top, x, bottom + (with_texts ? 4 : 0));
         if (with_texts)
-            put_text(at, (struct canvas_text){ticks.tick[i].text, x, bottom + 16, ANCHOR_MIDDLE,
-                                              TICK_SIZE, false, INK_MUTED});
+            layout_text(at, (struct canvas_text){ticks.tick[i].text, x, bottom + 16, ANCHOR_MIDDLE,
+                                                 TICK_SIZE, false, INK_MUTED});
     }
 }
 
@@ -241,13 +204,45 @@ static void y_axis(const struct layout *at, const struct axis *y, double top, do
     for (int i = 0; i < ticks.nticks; i++) {
         const double place = axis_place(y, ticks.tick[i].value);
         const double at_y = bottom - place * (bottom - top);
-        struct canvas_pen pen = pen_of(INK_GRID, 1);
+        struct canvas_pen pen = layout_pen(INK_GRID, 1);
         pen.opacity = ticks.tick[i].is_minor ? 0.45 : 1;
-        draw_stroke(at, pen, at->left, at_y, at->right, at_y);
+        layout_stroke(at, pen, at->left, at_y, at->right, at_y);
         if (!ticks.tick[i].is_minor)
-            put_text(at, (struct canvas_text){ticks.tick[i].text, at->left - 7, at_y + 4,
-                                              ANCHOR_END, TICK_SIZE, false, INK_MUTED});
+            layout_text(at, (struct canvas_text){ticks.tick[i].text, at->left - 7, at_y + 4,
+                                                 ANCHOR_END, TICK_SIZE, false, INK_MUTED});
     }
+}
+
+/* Each run of points without a gap is an area: along y, and back along y_to. */
+static int draw_band(const struct layout *at, const struct chart_series *series,
+                     const struct axis *y, double top, double bottom, struct fsdp_err *err)
+{
+    const size_t n = series->npoints;
+    const struct canvas_pen pen = pen_of_series(series);
+    double *xy = fsdp_alloc(4 * n + 1, sizeof *xy, "band", err);
+    size_t nrun = 0;
+
+    if (!xy)
+        return FSDP_ENOMEM;
+    for (size_t i = 0; i <= n; i++) {
+        const double x = i < n ? axis_place(&at->x, series->x[i]) : NAN;
+        const double from = i < n ? axis_place(y, series->y[i]) : NAN;
+        const double to = i < n ? axis_place(y, series->y_to[i]) : NAN;
+        if (!isnan(x) && !isnan(from) && !isnan(to)) {
+            /* The way back is kept from the end of xy on. */
+            double *there = xy + 2 * nrun, *back = xy + 4 * n - 2 * (nrun + 1);
+            there[0] = back[0] = at->left + x * (at->right - at->left);
+            there[1] = bottom - from * (bottom - top);
+            back[1] = bottom - to * (bottom - top);
+            nrun++;
+        } else if (nrun) {
+            memmove(xy + 2 * nrun, xy + 4 * n - 2 * nrun, 2 * nrun * sizeof *xy);
+            at->canvas->ops->area(at->canvas->to, &pen, xy, 2 * nrun);
+            nrun = 0;
+        }
+    }
+    fsdp_free(xy);
+    return FSDP_OK;
 }
 
 static int draw_series(const struct layout *at, const struct chart_series *series,
@@ -256,6 +251,8 @@ static int draw_series(const struct layout *at, const struct chart_series *serie
     struct thin_points points;
     const struct canvas_pen pen = pen_of_series(series);
 
+    if (series->style == CHART_BAND)
+        return draw_band(at, series, y, top, bottom, err);
     FSDP_TRY(thin_series(&points, series, &at->x, y, (int)(at->right - at->left), err));
     for (size_t i = 0; i < points.npoints; i++) {
         double *xy = points.xy + 2 * i;
@@ -264,7 +261,7 @@ static int draw_series(const struct layout *at, const struct chart_series *serie
     }
     at->canvas->ops->path(at->canvas->to, &pen, points.xy, points.npoints);
     if (series->style == CHART_POINTS) {
-        const struct canvas_pen dot = pen_of(series->colour, points.npoints > 200 ? 1.5 : 3.2);
+        const struct canvas_pen dot = layout_pen(series->colour, points.npoints > 200 ? 1.5 : 3.2);
         at->canvas->ops->dots(at->canvas->to, &dot, points.xy, points.npoints);
     }
     fsdp_free(points.xy);
@@ -275,15 +272,15 @@ static void draw_level(const struct layout *at, const struct chart_level *level,
                        const struct axis *y, double top, double bottom)
 {
     const double at_y = bottom - axis_place(y, level->y) * (bottom - top);
-    struct canvas_pen pen = pen_of(INK_MUTED, 1.2);
+    struct canvas_pen pen = layout_pen(INK_MUTED, 1.2);
 
     if (isnan(at_y))
         return;
     pen.dash = DASH_LONG;
-    draw_stroke(at, pen, at->left, at_y, at->right, at_y);
+    layout_stroke(at, pen, at->left, at_y, at->right, at_y);
     if (level->label)
-        put_text(at, (struct canvas_text){level->label, at->right - 4, at_y - 5, ANCHOR_END,
-                                          TICK_SIZE, false, INK_MUTED});
+        layout_text(at, (struct canvas_text){level->label, at->right - 4, at_y - 5, ANCHOR_END,
+                                             TICK_SIZE, false, INK_MUTED});
 }
 
 static int draw_panel(const struct layout *at, const struct chart_panel *panel, double top,
@@ -293,16 +290,20 @@ static int draw_panel(const struct layout *at, const struct chart_panel *panel, 
     int rc = FSDP_OK;
 
     if (panel->title)
-        put_text(at, (struct canvas_text){panel->title, EDGE, top - 7, ANCHOR_START, TEXT_SIZE,
-                                          true, INK_TEXT});
+        layout_text(at, (struct canvas_text){panel->title, EDGE, top - 7, ANCHOR_START, TEXT_SIZE,
+                                             true, INK_TEXT});
     x_axis(at, top, bottom, is_last);
     y_axis(at, &y, top, bottom);
     marker_lines(at, top, bottom);
     for (int l = 0; l < panel->nlevels; l++)
         draw_level(at, &panel->levels[l], &y, top, bottom);
-    for (int s = 0; s < panel->nseries && !rc; s++)
-        rc = draw_series(at, &panel->series[s], &y, top, bottom, err);
-    draw_stroke(at, pen_of(INK_MUTED, 1), at->left, bottom, at->right, bottom);
+    for (int band = 1; band >= 0; band--) /* bands lie below all lines */
+        for (int s = 0; s < panel->nseries && !rc; s++)
+            if ((panel->series[s].style == CHART_BAND) == band)
+                rc = draw_series(at, &panel->series[s], &y, top, bottom, err);
+    if (at->chart->end_labels)
+        ends_draw(at, panel, &y, top, bottom);
+    layout_stroke(at, layout_pen(INK_MUTED, 1), at->left, bottom, at->right, bottom);
     return rc;
 }
 
@@ -329,6 +330,10 @@ int page_size(struct chart_page *page, const struct chart *chart, struct fsdp_er
         return fsdp_err_set(err, FSDP_EINVAL, "there is no point to draw");
     if (!page->width)
         page->width = 960;
+    if (bars_any(chart))
+        FSDP_TRY(bars_check(chart, err));
+    if (!page->height && bars_any(chart))
+        page->height = bars_height(chart, page->width);
     if (!page->height)
         page->height = 100 + FOOT + FIRST_HEIGHT +
                        (chart->npanels - 1) * (NEXT_HEIGHT + PANEL_TITLE + PANEL_GAP);
@@ -345,10 +350,12 @@ int page_draw(const struct canvas *canvas, const struct chart *chart, const stru
     struct layout at = {
         .canvas = canvas, .chart = chart, .width = page->width, .height = page->height};
 
+    if (bars_any(chart))
+        return bars_draw(&at, err);
     FSDP_TRY(extent_x(&at.x, chart, err));
     at.left = EDGE + fmax(widest_tick(chart) + 6, 30);
-    at.right = at.width - EDGE - 10;
-    at.top = EDGE + draw_head(&at, EDGE, true) + 2;
+    at.right = at.width - EDGE - fmax(10, ends_width(chart));
+    at.top = EDGE + draw_head(&at, EDGE) + 2;
     const int nrows = marker_labels(&at, 0, 0);
     at.top += nrows * 15;
     at.bottom = at.height - FOOT - (chart->x_title ? 0 : -14);
@@ -371,7 +378,8 @@ int page_draw(const struct canvas *canvas, const struct chart *chart, const stru
         top += height + PANEL_GAP;
     }
     if (chart->x_title)
-        put_text(&at, (struct canvas_text){chart->x_title, (at.left + at.right) / 2, at.height - 8,
-                                           ANCHOR_MIDDLE, TEXT_SIZE, false, INK_MUTED});
+        layout_text(&at,
+                    (struct canvas_text){chart->x_title, (at.left + at.right) / 2, at.height - 8,
+                                         ANCHOR_MIDDLE, TEXT_SIZE, false, INK_MUTED});
     return FSDP_OK;
 }

@@ -50,6 +50,17 @@ static void png_path(void *to, const struct canvas_pen *pen, const double *xy, s
     cairo_stroke(png->cairo);
 }
 
+static void png_area(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints)
+{
+    const struct png *png = to;
+
+    use_ink(png, pen->ink, pen->opacity);
+    for (size_t i = 0; i < npoints; i++)
+        cairo_line_to(png->cairo, xy[2 * i], xy[2 * i + 1]);
+    cairo_close_path(png->cairo);
+    cairo_fill(png->cairo);
+}
+
 static void png_dots(void *to, const struct canvas_pen *pen, const double *xy, size_t npoints)
 {
     const struct png *png = to;
@@ -78,6 +89,7 @@ static void png_text(void *to, const struct canvas_text *text)
 
 static const struct canvas_ops png_ops = {
     .path = png_path,
+    .area = png_area,
     .dots = png_dots,
     .text = png_text,
 };

@@ -70,6 +70,19 @@ static void svg_path(void *arg, const struct canvas_pen *pen, const double *xy, 
         fputs("\"/>\n", to);
 }
 
+static void svg_area(void *arg, const struct canvas_pen *pen, const double *xy, size_t npoints)
+{
+    FILE *to = arg;
+
+    fprintf(to, "<path class=\"f%d\"", canvas_ink(pen->ink));
+    if (pen->opacity != 1)
+        fprintf(to, " fill-opacity=\"%g\"", pen->opacity);
+    fputs(" d=\"", to);
+    for (size_t i = 0; i < npoints; i++)
+        fprintf(to, "%c%.1f %.1f", i ? 'L' : 'M', xy[2 * i], xy[2 * i + 1]);
+    fputs("Z\"/>\n", to);
+}
+
 static void svg_dots(void *arg, const struct canvas_pen *pen, const double *xy, size_t npoints)
 {
     FILE *to = arg;
@@ -94,6 +107,7 @@ static void svg_text(void *arg, const struct canvas_text *text)
 
 static const struct canvas_ops svg_ops = {
     .path = svg_path,
+    .area = svg_area,
     .dots = svg_dots,
     .text = svg_text,
 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bars.h"
 #include "cells.h"
 #include "extent.h"
 #include "legend.h"
@@ -64,7 +65,7 @@ static int draw_legend(struct term *term, int line, bool draw)
     for (int p = 0; p < term->npanels; p++)
         for (int s = 0; s < term->chart->panels[p].nseries; s++) {
             const struct chart_series *series = &term->chart->panels[p].series[s];
-            if (!series->label || legend_is_told(term->chart, p, s))
+            if (!series->label || series->style == CHART_BAND || legend_is_told(term->chart, p, s))
                 continue;
             const int width = 3 + cells_text_width(series->label);
             if (column && column + width > term->cells.ncolumns) {
@@ -181,7 +182,8 @@ static int draw_series(struct term *term, const struct chart_panel *panel, const
 {
     for (int s = 0; s < panel->nseries; s++) {
         struct thin_points points;
-        if (panel->series[s].style == CHART_FAINT) /* characters cannot be pale enough */
+        const enum chart_style style = panel->series[s].style;
+        if (style == CHART_FAINT || style == CHART_BAND) /* characters cannot be pale enough */
             continue;
         FSDP_TRY(thin_series(&points, &panel->series[s], &term->x, y, 2 * plot_columns(term), err));
         draw_points(term, &panel->series[s], &points, top, nrows);
@@ -358,6 +360,8 @@ int chart_text(FILE *to, const struct chart *chart, const struct chart_terminal 
         return fsdp_err_set(err, FSDP_EINVAL,
                             "a terminal of %d columns and %d lines: a chart takes 30 and 8",
                             size.ncolumns, size.nlines);
+    if (bars_any(chart))
+        return bars_text(to, chart, &size, err);
     FSDP_TRY(extent_x(&term.x, chart, err));
     FSDP_TRY(cells_create(&term.cells, &size, err));
     term.left = widest_tick(chart) + 1;

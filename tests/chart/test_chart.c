@@ -54,6 +54,8 @@ static void check_ticks(void)
         {1e-8, 1e8, true, CHART_NUMBER, 4, "1e-08 1e-04 1 10k 100M"},
         {0, 50400, false, CHART_CLOCK, 3, "00:00 06:00 12:00"},
         {50400, 136800, false, CHART_CLOCK, 3, "Jan 02 00:00 12:00"},
+        {8, 2048, true, CHART_DOUBLINGS, 20, "8 16 32 64 128 256 512 1,024 2,048"},
+        {6, 20000, true, CHART_DOUBLINGS, 4, "8 64 512 4,096"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -323,6 +325,130 @@ static void check_terminal(void)
        "a terminal that is too small is an error");
 }
 
+/* ---- bands, labels at ends ------------------------------------------------------------------- */
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+        n++;
+    return n;
+}
+
+static void check_bands(void)
+{
+    static const double low[] = {4, 3, NAN, 2, 1}, high[] = {6, 5, NAN, 3, 40};
+    static const double near[] = {5, 4, 3, 2.6, 2.05};
+    static const struct chart_series lines[] = {
+        {.label = "first", .x = steps, .y = losses, .npoints = 5},
+        {.label = "second", .colour = 1, .x = steps, .y = near, .npoints = 5},
+        {.label = "the band",
+         .style = CHART_BAND,
+         .x = steps,
+         .y = low,
+         .y_to = high,
+         .npoints = 5}};
+    static const struct chart_panel panel = {.series = lines, .nseries = 3};
+    const struct chart with = {.panels = &panel, .npanels = 1, .end_labels = true};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    double first, second;
+    int rc;
+    char *text = svg_of(&with, (struct chart_page){0}, &rc);
+
+    ok(!rc && is_xml(text) && count_of(text, "fill-opacity=\"0.16\"") == 3,
+       "a band with a gap is two areas, and one of the legend");
+    ok(count_of(text, ">first<") == 1 && count_of(text, ">second<") == 1 &&
+           count_of(text, ">the band<") == 1,
+       "lines are labelled once, at their ends");
+    ok(strstr(text, ">40<") != NULL, "the axis holds the band");
+    ok(strstr(text, "fill-opacity") < strstr(text, "stroke-width=\"1.8\""),
+       "which lies below lines");
+    const char *at = strstr(text, ">first<"), *other = strstr(text, ">second<");
+    while (*at != '<')
+        at--;
+    while (*other != '<')
+        other--;
+    ok(sscanf(strstr(at, " y="), " y=\"%lf", &first) == 1 &&
+           sscanf(strstr(other, " y="), " y=\"%lf", &second) == 1 && fabs(first - second) > 12,
+       "labels of lines that end together stand apart (%g, %g)", first, second);
+    free(text);
+
+    char *shown = NULL;
+    size_t nbytes;
+    FILE *to = open_memstream(&shown, &nbytes);
+    rc = chart_text(to, &with, &(struct chart_terminal){80, 24, 0, false}, &err);
+    fclose(to);
+    ok(!rc && strstr(shown, "second") && !strstr(shown, "the band"),
+       "a terminal has a legend, and no band");
+    free(shown);
+}
+
+/* ---- bars ------------------------------------------------------------------------------------ */
+
+static const char *const bar_names[] = {"one <&>", "two"}, *const bar_notes[] = {"8 GiB", NULL};
+static const struct chart_part parts[] = {{"a & b", 0}, {"unused", 1}, {"c", 2}, {"d", 3}};
+static const double bar_values[] = {1, 0, 3, 4, 30, NAN, -2, 60};
+static const struct chart_bars bars = {.names = bar_names,
+                                       .notes = bar_notes,
+                                       .nbars = 2,
+                                       .parts = parts,
+                                       .nparts = 4,
+                                       .values = bar_values,
+                                       .unit = "GiB",
+                                       .limit = 10,
+                                       .limit_label = "there is",
+                                       .most = 20};
+static const struct chart_panel bar_panels[] = {{.title = "memory", .bars = &bars},
+                                                {.title = "again", .bars = &bars}};
+static const struct chart bar_chart = {.title = "Bars", .panels = bar_panels, .npanels = 2};
+
+static void check_bars(void)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    int rc, width, height = 0;
+    char *text = svg_of(&bar_chart, (struct chart_page){0}, &rc), *shown = NULL;
+    size_t nbytes;
+
+    ok(!rc && is_xml(text) && !strstr(text, "nan") && !strstr(text, "inf"), "bars are XML");
+    ok(count_of(text, ">one &lt;&amp;&gt;<") == 2 && count_of(text, ">a &amp; b<") == 2 &&
+           count_of(text, ">8 GiB<") == 2 && count_of(text, ">there is<") == 2,
+       "each panel has names, parts, notes and limit");
+    ok(!strstr(text, "unused"), "a part that no bar has is not in the legend");
+    double far = 0;
+    for (const char *at = text; (at = strstr(at, "<path class=\"f")); at++) {
+        double x0, y0, x1;
+        if (sscanf(strstr(at, " d=\""), " d=\"M%lf %lfL%lf", &x0, &y0, &x1) == 3)
+            far = fmax(far, x1);
+    }
+    ok(far > 500 && far < 960, "a bar that is too long is cut (at %g)", far);
+    sscanf(strstr(text, "height=\""), "height=\"%d", &height);
+    free(text);
+    FILE *to = open_memstream(&shown, &nbytes);
+    ok(chart_svg(to, &bar_chart, &(struct chart_page){960, height - 1, CHART_AUTO, false}, &err) ==
+           FSDP_EINVAL,
+       "the height that it takes is the least: %s", err.text);
+    fclose(to);
+    free(shown);
+    for (int columns = 60; columns <= 200; columns += 70) {
+        to = open_memstream(&shown, &nbytes);
+        rc = chart_text(to, &bar_chart,
+                        &(struct chart_terminal){columns, 24, CHART_NO_COLOUR, true}, &err);
+        fclose(to);
+        int nlines;
+        longest_and_count(shown, &width, &nlines);
+        ok(!rc && width <= columns && count_of(shown, "AC") == 2 && count_of(shown, "CD") == 2 &&
+               count_of(shown, "D 8 GiB") == 2 && count_of(shown, "AA>") == 2,
+           "%d columns: letters for parts, and > where one is cut", columns);
+        free(shown);
+    }
+    const struct chart_panel mixed[] = {bar_panels[0], panels[0], bar_panels[1]};
+    for (int i = 0; i < 2; i++)
+        ok(chart_svg(stderr, &(struct chart){.panels = mixed + i, .npanels = 2},
+                     &(struct chart_page){0}, &err) == FSDP_EINVAL,
+           "bars next to lines are refused: %s", err.text);
+}
+
 int main(void)
 {
     setenv("TZ", "UTC", 1);
@@ -334,5 +460,7 @@ int main(void)
     check_svg();
     check_memory();
     check_terminal();
+    check_bands();
+    check_bars();
     return tap_done();
 }
