@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "chart_terminal.h"
 #include "plot_output.h"
 
 static bool ends_with(const char *text, const char *end)
@@ -39,72 +38,14 @@ const char *plot_choose_format(struct plot_settings *set)
     return NULL;
 }
 
-/* ---- the terminal ---------------------------------------------------------------------------- */
-
-static int number_in_environment(const char *name)
-{
-    const char *text = getenv(name);
-    const long value = text ? strtol(text, NULL, 10) : 0;
-
-    return value > 0 && value < 20000 ? (int)value : 0;
-}
-
-static bool has_part(const char *text, const char *part)
-{
-    return text && strcasestr(text, part);
-}
-
-/* A locale that names another set of characters than UTF-8; one that names none says nothing. */
-static bool is_ascii_only(void)
-{
-    const char *locale = getenv("LC_ALL");
-
-    if (!locale || !*locale)
-        locale = getenv("LC_CTYPE");
-    if (!locale || !*locale)
-        locale = getenv("LANG");
-    const char *charset = locale ? strchr(locale, '.') : NULL;
-    return (charset && !has_part(charset, "utf")) || has_part(getenv("TERM"), "dumb");
-}
-
-static int find_colours(int when)
-{
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-
-    if (when == 2 || (!when && ((no && *no) || !isatty(STDOUT_FILENO) || !term || !*term ||
-                                !strcmp(term, "dumb"))))
-        return CHART_NO_COLOUR;
-    return has_part(term, "256") || has_part(term, "kitty") || has_part(term, "direct") ||
-                   getenv("COLORTERM") || !term
-               ? CHART_256_COLOURS
-               : CHART_16_COLOURS;
-}
-
-static struct chart_terminal find_terminal(const struct plot_settings *set)
-{
-    struct chart_terminal terminal = {.ascii = is_ascii_only()};
-    struct winsize size = {0};
-    const bool known = isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-
-    terminal.ncolumns = set->width                         ? set->width
-                        : known && size.ws_col             ? size.ws_col
-                        : number_in_environment("COLUMNS") ? number_in_environment("COLUMNS")
-                                                           : 80;
-    terminal.nlines = set->height                      ? set->height
-                      : known && size.ws_row           ? size.ws_row - 1 /* the prompt's */
-                      : number_in_environment("LINES") ? number_in_environment("LINES") - 1
-                                                       : 23;
-    terminal.colours = find_colours(set->color);
-    return terminal;
-}
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static int draw_chart(FILE *to, const struct plot_settings *set, const struct chart *chart,
                       struct fsdp_err *err)
 {
     const struct chart_page page = {set->width, set->height, (enum chart_theme)set->theme, false};
-    const struct chart_terminal terminal = find_terminal(set);
+    const struct chart_terminal terminal = chart_terminal_find(set->width, set->height,
+                                                               (enum chart_colours)set->color);
 
     if (set->format == PLOT_TEXT)
         return chart_text(to, chart, &terminal, err);
