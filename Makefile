@@ -461,7 +461,7 @@ $(call prog_of,$(1)) $(call plain_of,$(call prog_of,$(1))): $(OBJ)/$(basename $(
 endef
 $(foreach s,$(CKPT_SRC),$(eval $(call program,$(s),$(call ar_of,tool) $(call ar_of,ckpt) $(call ar_of,fsdp),$(LIBS_ckpt))))
 $(foreach s,$(TOOL_SRC),$(eval $(call program,$(s),$(call ar_of,options) $(LIBS),$(LIBS_all)\
-	$(if $(filter %/fsdp_plot.c,$(s)),$(call pkg_libs,$(PKGS_plot))))))
+	$(if $(filter %/fsdp_plot.c %/fsdp_plan.c,$(s)),$(call pkg_libs,$(PKGS_plot))))))
 $(OBJ)/models/chart/png.o: CPPFLAGS += $(call pkg_cflags,$(PKGS_plot))
 
 $(filter-out $(BIN)/tests/simt/%,$(TESTS)) $(BENCHES): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(LIBS) $(FLAGS)

@@ -89,6 +89,20 @@ static const struct fsdp_cli_option search_rows[] = {
     {"overwrite", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(overwrite),
      .help = "replace it where it exists"},
     {.help = NULL}};
+static const char *const batches[] = {"gpu", "constant", NULL};
+static const struct fsdp_cli_option scale_rows[] = {
+    {"scale", .arg = "FROM..TO", .kind = FSDP_CLI_OWN, .offset = AT(scale),
+     .parse = plan_take_range,
+     .help = "a row for each power of two of GPUs, such as 8..16384, and strategies next to each "
+             "other"},
+    {"scale-batch", .arg = "WHAT", .kind = FSDP_CLI_WORD, .offset = AT(scale_batch),
+     .words = batches,
+     .help = "what stays: the tokens of a gpu and step (as with --gpus N, else a micro-batch), or "
+             "constant: the global batch (default: gpu)"},
+    {"chart", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(chart),
+     .help = "draw FILE.svg or FILE.png: with --scale the rows, else memory and time under other "
+             "settings"},
+    {.help = NULL}};
 static const struct fsdp_cli_option output_rows[] = {
     {"json", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(json),
      .help = "write the answer as JSON; - is standard output"},
@@ -103,6 +117,7 @@ static const struct fsdp_cli_option output_rows[] = {
 static const struct fsdp_cli_group groups[] = {{"The cluster", cluster_rows},
                                                {"The run", run_rows},
                                                {"Searching", search_rows},
+                                               {"More GPUs, pictures", scale_rows},
                                                {"Output", output_rows},
                                                {NULL, NULL}};
 static const struct fsdp_cli_note exits[] = {
@@ -186,6 +201,8 @@ static int answer_question(const struct plan_asked *asked, const struct plan_set
         FSDP_TRY(plan_write(set->json, write_json, &answered, err));
     if (set->trace)
         FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
+    if (set->chart)
+        FSDP_TRY(plan_chart(asked, set, err));
     return wants_advice(set) ? advise(&a, &asked->question, set->advice == ALWAYS, err)
                              : FSDP_OK;
 }
@@ -203,10 +220,15 @@ int main(int argc, char **argv)
     int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
     if (rc >= 0)
         return rc;
-    rc = plan_ask(&asked, &set, &line, &err);
+    rc = plan_check_scale(&set, &err);
+    if (rc == FSDP_OK)
+        rc = plan_ask(&asked, &set, &line, &err);
     if (rc == FSDP_OK) {
-        rc = set.search ? plan_search(&asked, &set, &fits, &err)
-                        : answer_question(&asked, &set, &fits, &err);
+        rc = plan_check_chart(&set, asked.question.config, &err);
+        if (rc == FSDP_OK)
+            rc = set.search       ? plan_search(&asked, &set, &fits, &err)
+                 : set.scale.from ? plan_scale(&asked, &set, &fits, &err)
+                                  : answer_question(&asked, &set, &fits, &err);
         plan_close(&asked);
     }
     if (rc)

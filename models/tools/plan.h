@@ -17,6 +17,9 @@ struct plan_range {
     int from, to;
 };
 
+/* What stays where GPUs become more: words of --scale-batch. */
+enum plan_batch { PLAN_BATCH_GPU, PLAN_BATCH_CONSTANT };
+
 /* What the command line says. */
 struct plan_settings {
     /* the cluster */
@@ -29,6 +32,7 @@ struct plan_settings {
     double tokens, batch_tokens;
     /* what is wanted */
     struct plan_range scale;
+    int scale_batch; /* enum plan_batch */
     bool search, keep_numerics, overwrite;
     int goal, most_rows;
     const char *chart, *json, *trace, *against, *calibrate, *output;
@@ -54,6 +58,19 @@ void plan_close(struct plan_asked *asked);
 /* Searches, prints what it found and writes the best as a run.yaml. */
 int plan_search(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
                 struct fsdp_err *err);
+
+/* "8..16384", of --scale. */
+int plan_take_range(void *to, const char *text, struct fsdp_err *err);
+/* Before anything is planned: what --scale and --chart do not go with, and where no picture can be
+ * written. config: the run.yaml, or NULL. */
+int plan_check_scale(const struct plan_settings *set, struct fsdp_err *err);
+int plan_check_chart(const struct plan_settings *set, const char *config, struct fsdp_err *err);
+/* Prints rows over GPUs, and draws them. fits: the run does somewhere. */
+int plan_scale(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
+               struct fsdp_err *err);
+/* Draws memory and time of the run under other settings. */
+int plan_chart(const struct plan_asked *asked, const struct plan_settings *set,
+               struct fsdp_err *err);
 
 /* Calls `write` with the file, or with standard output for "-". A file takes the place of one that
  * is there at once, and stays as it was after an error. */

@@ -92,9 +92,9 @@ static struct answer_band band_of(const struct answer *a, const struct cluster *
     if (stock_is_assumed(c->gpu))
         return (struct answer_band){
             .35, "assumed constants: there is no published run on this device", true};
-    if (a->shard_nranks > PUBLISHED_NRANKS)
+    if (a->nranks > PUBLISHED_NRANKS)
         return (struct answer_band){
-            .35, "extrapolated: no published run shards over more than 512 GPUs", true};
+            .35, "extrapolated: no published run with one list has more than 512 GPUs", true};
     return (struct answer_band){.2, "fitted to published runs: 9 of 10 are within 20 %", false};
 }
 
