@@ -249,6 +249,15 @@ static void test_bad_keys(void)
                 ":4: measured.factors.product: '0' is not allowed");
     refuse_with("measured: {factors: {products: 1}}", "did you mean measured.factors.product?");
     refuse_with("measured: {factors: 1}", ":4: ");
+    refuse_with("measured: {copy: [[f32, 1024, lots, forward, 1e9]]}",
+                ":4: measured.copy: kernels: 'lots' is not allowed; allowed: copy, branch, ");
+    refuse_with("measured: {copy: [[f32, 1024, copy, up, 1e9]]}",
+                ":4: measured.copy: pass: 'up' is not allowed; allowed: forward or backward");
+    refuse_with("measured: {copy: [[1024, 0]]}", ":4: measured.copy: nbytes_per_s: '0'");
+    refuse_with("measured: {copy: [[1024, 1, 2]]}",
+                ":4: measured.copy: a row of 3 values; it has 5: type nbytes kernels pass "
+                "nbytes_per_s; or 2: nbytes nbytes_per_s");
+    refuse_with("measured: {jitter: -2}", ":4: measured.jitter: '-2' is not allowed");
     refuse_with("measured: {gem: x.tsv}", "did you mean measured.gemm?");
 }
 
@@ -362,9 +371,15 @@ static void test_measured(void)
            d->attention.rate[1].k == 2,
        "attention");
     ok(d->copies.rate[1].type == FSDP_F32 && near(d->copies.rate[1].per_s, 1.5e12), "copies");
-    ok(n->measured[0].kind == FSDP_ALL_GATHER && near(n->measured[0].seconds, .008) &&
-           near(n->measured[1].seconds, .015) && n->measured[1].nnodes == 8,
-       "collectives, with factors by where they go");
+    /* 7/8 and 63/64 of the bytes at 361 GB/s of a node, and at the flat share of 400 GB/s; the rest
+     * is latency. */
+    const double flat = 4e11 * 1.5 * n->flat_share * pow(2, n->flat_fall);
+    const double carried[] = {7. / 8 / 361, 63. / 64 * 1e9 / flat};
+    ok(n->measured[0].kind == FSDP_ALL_GATHER &&
+           near(n->measured[0].seconds, 2 * carried[0] + 3 * (.004 - carried[0])) &&
+           near(n->measured[1].seconds, 1.5 * carried[1] + 3 * (.01 - carried[1])) &&
+           n->measured[1].nnodes == 8,
+       "collectives, with factors by where they go, and of latency");
     ok(near(n->contention, .12), "the most thread blocks");
     ok(near(d->product_share, .692 / 1.25) && near(d->memory_share, .92 / 2) &&
            near(n->flat_share, .57 / 1.5) && near(n->net_hop_s, 42e-6) &&
@@ -544,24 +559,38 @@ static void test_measure(void)
     const struct fsdp_rate products[] = {{FSDP_BF16, 1024, 512, 256, 1e12},
                                          {FSDP_F32, 64, 64, 64, 5e11}};
     const struct fsdp_rate attention[] = {{FSDP_BF16, 512, 64, 2, 3e11}};
+    const struct fsdp_rate copies[] = {{FSDP_BF16, 4096, FSDP_PASS_LOSS, 2, 5e9},
+                                       {FSDP_F32, 1e6, FSDP_PASS_COPY, 1, 9e9}};
     const struct fsdp_collective_time times[] = {{FSDP_ALL_REDUCE, 4, 1, 1e6, 1e-3}};
 
     cluster_words(&c, "cpu", NULL, 4, &err);
     ok(!cluster_set_rates(&c, CLUSTER_GEMM, "products.tsv", products, 2, &err) &&
            !cluster_set_rates(&c, CLUSTER_SDPA, NULL, attention, 1, &err) &&
+           !cluster_set_rates(&c, CLUSTER_COPY, NULL, copies, 2, &err) &&
            !cluster_set_collectives(&c, NULL, times, 1, &err) &&
-           !cluster_set_contention(&c, .2, &err),
+           !cluster_set_number(&c, CLUSTER_MEASURED_JITTER, .05, &err) &&
+           !cluster_set_number(&c, CLUSTER_MEASURED_STEP_MS, .5, &err) &&
+           !cluster_set_number(&c, CLUSTER_MEASURED_HOST, 7e9, &err) &&
+           !cluster_set_number(&c, CLUSTER_MEASURED_CONTENTION, .2, &err),
        "tables that were measured: %s", err.text);
     ok(c.basis == CLUSTER_MEASURED && c.clock.device.products.nrates == 2 &&
-           c.clock.net.contention == .2,
+           c.clock.net.contention == .2 && c.clock.net.jitter == .05 &&
+           near(c.clock.device.step_s, 5e-4) && c.clock.net.host_nbytes_per_s == 7e9,
        "are in the clock");
+    ok(near(fsdp_pass_seconds(&c.clock.device, FSDP_PASS_LOSS, true, FSDP_BF16, 1e6), 1e6 / 5e9) &&
+           near(fsdp_pass_seconds(&c.clock.device, FSDP_PASS_LOSS, false, FSDP_F32, 1e6),
+                1e6 / 5e9),
+       "kernels by what they do");
     ok(!cluster_write_table(&c, CLUSTER_GEMM, path_of("products.tsv"), &err) &&
            !cluster_write(&c, path_of("cpu.yaml"), &err),
        "written: %s", err.text);
     ok(!cluster_load(&d, path_of("cpu.yaml"), &err) && same_clock(&c, &d) && d.node_ngpus == 4 &&
-           !strcmp(d.gpu, "cpu"),
+           !strcmp(d.gpu, "cpu") && d.clock.device.copies.nrates == 2 &&
+           d.clock.device.copies.rate[0].n == copies[d.clock.device.copies.rate[0].k > 1 ? 0 : 1].n,
        "and read: %s", err.text);
     cluster_close(&d);
+    cluster_close(&c);
+    cluster_words(&c, "cpu", NULL, 4, &err);
     ok(cluster_write_table(&c, CLUSTER_COPY, path_of("copy.tsv"), &err), "%s", err.text);
     cluster_close(&c);
 }

@@ -173,6 +173,18 @@ static int make_way(struct cluster_raw *raw, const char *key, struct fsdp_err *e
     return FSDP_OK;
 }
 
+static bool names_table(const char *key)
+{
+    char name[64];
+
+    for (int i = 0; i < CLUSTER_NTABLES; i++) {
+        snprintf(name, sizeof name, "measured.%s", cluster_table_name((enum cluster_table)i));
+        if (!strcmp(key, name))
+            return true;
+    }
+    return !strcmp(key, "measured.nccl");
+}
+
 int cluster_set(struct cluster *cluster, const char *key, const char *value, struct fsdp_err *err)
 {
     struct cluster_raw *raw = &cluster->impl->raw;
@@ -182,8 +194,7 @@ int cluster_set(struct cluster *cluster, const char *key, const char *value, str
     if (!before)
         return FSDP_ENOMEM;
     *before = *raw;
-    if (!strncmp(key, "measured.", 9) && strncmp(key, "measured.factors.", 17) &&
-        strcmp(key, "measured.contention")) {
+    if (names_table(key)) {
         rc = fsdp_err_set(err, FSDP_EINVAL,
                           "command line: %.60s: tables stand in a cluster.yaml; give it with "
                           "--cluster",
@@ -277,16 +288,19 @@ int cluster_set_collectives(struct cluster *cluster, const char *file,
     return cluster_derive(cluster, err);
 }
 
-int cluster_set_contention(struct cluster *cluster, double contention, struct fsdp_err *err)
+int cluster_set_number(struct cluster *cluster, enum cluster_number number, double value,
+                       struct fsdp_err *err)
 {
     struct cluster_raw *raw = &cluster->impl->raw;
+    const int row = cluster_row("measured.contention") + (int)number;
+    char text[40];
 
-    if (!(contention >= 0 && contention <= 100))
-        return fsdp_err_set(err, FSDP_EINVAL, "contention is %g: allowed: a number from 0 to 100",
-                            contention);
-    raw->measured.contention = contention;
-    raw->measured.npairs = 0;
-    raw->line[cluster_row("measured.contention")] = CLUSTER_FROM_MEASURE;
+    snprintf(text, sizeof text, "%.9g", value);
+    FSDP_TRY(fsdp_tunable_set(cluster_table_of_keys, cluster_nkeys, raw, "measured",
+                              cluster_table_of_keys[row].name, text, err));
+    if (number == CLUSTER_MEASURED_CONTENTION)
+        raw->measured.npairs = 0;
+    raw->line[row] = CLUSTER_FROM_MEASURE;
     return cluster_derive(cluster, err);
 }
 

@@ -93,8 +93,17 @@ int cluster_set_rates(struct cluster *cluster, enum cluster_table table, const c
 int cluster_set_collectives(struct cluster *cluster, const char *file,
                             const struct fsdp_collective_time *time, int ntimes,
                             struct fsdp_err *err);
-/* Sets the slowdown of compute next to a collective that was measured: clock.net.contention. */
-int cluster_set_contention(struct cluster *cluster, double contention, struct fsdp_err *err);
+/* Numbers of a cluster.yaml's section `measured`, besides tables and factors. */
+enum cluster_number {
+    CLUSTER_MEASURED_CONTENTION, /* slowdown of compute next to a collective: net.contention */
+    CLUSTER_MEASURED_JITTER,     /* sigma of a rank's step: net.jitter */
+    CLUSTER_MEASURED_STEP_MS,    /* of a step besides its list: 1000 * device.step_s */
+    CLUSTER_MEASURED_HOST,       /* bytes/s of copies to and from the host: net.host_nbytes_per_s */
+    CLUSTER_NNUMBERS
+};
+/* Sets one, in place of the one there was. */
+int cluster_set_number(struct cluster *cluster, enum cluster_number number, double value,
+                       struct fsdp_err *err);
 void cluster_close(struct cluster *cluster);
 
 /* Writes a cluster.yaml, which takes the place of one that is there at once (rename). One that came

@@ -42,7 +42,7 @@ struct cluster_raw {
     } reliability;
     struct {
         char file[CLUSTER_NTABLES][FSDP_TUNABLE_STRING_NBYTES];
-        double contention, factor[CLUSTER_NFACTORS];
+        double number[CLUSTER_NNUMBERS], factor[CLUSTER_NFACTORS];
         double pairs[CLUSTER_MAX_PAIRS][2]; /* thread blocks of a collective, slowdown */
         int npairs;
     } measured;

@@ -140,7 +140,7 @@ static double contention_at(const struct cluster_raw *raw)
     const double ctas = raw->network.ctas > 0 ? (double)raw->network.ctas : INFINITY;
 
     if (!n)
-        return raw->measured.contention;
+        return raw->measured.number[CLUSTER_MEASURED_CONTENTION];
     if (ctas <= pair[0][0])
         return pair[0][1];
     for (int i = 1; i < n; i++)
@@ -148,6 +148,22 @@ static double contention_at(const struct cluster_raw *raw)
             return pair[i - 1][1] + (pair[i][1] - pair[i - 1][1]) * (ctas - pair[i - 1][0]) /
                                         (pair[i][0] - pair[i - 1][0]);
     return pair[n - 1][1];
+}
+
+static void apply_numbers(struct fsdp_clock *clock, const struct cluster_raw *raw)
+{
+    const double *number = raw->measured.number;
+
+    if (raw->other_gpu)
+        return;
+    if (is_given(contention_at(raw)))
+        clock->net.contention = contention_at(raw);
+    if (is_given(number[CLUSTER_MEASURED_JITTER]))
+        clock->net.jitter = number[CLUSTER_MEASURED_JITTER];
+    if (is_given(number[CLUSTER_MEASURED_STEP_MS]))
+        clock->device.step_s = number[CLUSTER_MEASURED_STEP_MS] * 1e-3;
+    if (is_given(number[CLUSTER_MEASURED_HOST]))
+        clock->net.host_nbytes_per_s = number[CLUSTER_MEASURED_HOST];
 }
 
 static void apply_factors(struct fsdp_clock *clock, const struct cluster_raw *raw)
@@ -213,8 +229,7 @@ static int derive_clock(struct fsdp_clock *clock, struct cluster_impl *impl, str
         clock->device.nsms = (int)raw->gpu.sms;
     copy_text(clock->device.name, sizeof clock->device.name,
               raw->gpu.name[0] ? raw->gpu.name : word);
-    if (!raw->other_gpu && is_given(contention_at(raw)))
-        clock->net.contention = contention_at(raw);
+    apply_numbers(clock, raw);
     clock->net.ntiers = raw->network.ntiers;
     memcpy(clock->net.tiers, raw->network.tiers, sizeof clock->net.tiers);
     apply_factors(clock, raw);
@@ -230,6 +245,8 @@ static enum cluster_basis basis_of(const struct cluster *c)
     for (int i = 0; i < CLUSTER_NFACTORS; i++)
         if (raw->measured.factor[i] != 1 && !raw->other_gpu)
             return CLUSTER_CALIBRATED;
+    if (is_given(raw->measured.number[CLUSTER_MEASURED_STEP_MS]) && !raw->other_gpu)
+        return CLUSTER_CALIBRATED;
     return CLUSTER_STOCK;
 }
 

@@ -11,9 +11,12 @@
 enum { MAX_ROWS = 100000, MAX_FIELDS = 8, FILE_MAX_NBYTES = 16 << 20 };
 
 static const char *const columns[CLUSTER_NTABLES] = {
-    "type m n k flops_per_s", "type keys head_size pass flops_per_s", "nbytes nbytes_per_s",
-    "collective ranks nodes nbytes seconds"};
-static const int ncolumns[CLUSTER_NTABLES] = {5, 5, 2, 5};
+    "type m n k flops_per_s", "type keys head_size pass flops_per_s",
+    "type nbytes kernels pass nbytes_per_s", "collective ranks nodes nbytes seconds"};
+enum { NCOLUMNS = 5 };
+/* Of copies of any type: rows of another table's form. */
+static const char copy_columns[] = "nbytes nbytes_per_s";
+enum { COPY_NCOLUMNS = 2 };
 const char *const cluster_collective_words[FSDP_NCOLLECTIVES] = {"all_gather", "reduce_scatter",
                                                                  "all_reduce"};
 
@@ -52,24 +55,50 @@ static int take_type(enum fsdp_dtype *out, const char *where, enum cluster_table
     return FSDP_OK;
 }
 
+static int take_direction(double *out, const char *where, enum cluster_table table,
+                          const char *text, struct fsdp_err *err)
+{
+    if (strcasecmp(text, "forward") && strcasecmp(text, "backward"))
+        return refuse_field(where, table, 3, text, "forward or backward", err);
+    *out = strcasecmp(text, "forward") ? 2 : 1;
+    return FSDP_OK;
+}
+
+static int take_kernels(double *out, const char *where, const char *text, struct fsdp_err *err)
+{
+    char known[160] = "";
+
+    for (int pass = 0; pass < FSDP_NPASSES; pass++) {
+        const char *name = fsdp_pass_name((enum fsdp_pass)pass);
+        const size_t len = strlen(known);
+        if (!strcasecmp(text, name)) {
+            *out = pass;
+            return FSDP_OK;
+        }
+        snprintf(known + len, sizeof known - len, "%s%s", pass ? ", " : "", name);
+    }
+    return refuse_field(where, CLUSTER_COPY, 2, text, known, err);
+}
+
+/* Columns 0, 1 and 4 are alike in all tables. */
 static int take_rate(struct fsdp_rate *r, enum cluster_table table, const char *where,
-                     const char *const *f, struct fsdp_err *err)
+                     const char *const *f, int nfields, struct fsdp_err *err)
 {
     *r = (struct fsdp_rate){.type = FSDP_F32};
-    if (table == CLUSTER_COPY) {
-        FSDP_TRY(take_number(&r->m, where, table, 0, f[0], false, err));
-        return take_number(&r->per_s, where, table, 1, f[1], false, err);
+    if (nfields == COPY_NCOLUMNS) {
+        FSDP_TRY(take_number(&r->m, where, table, 1, f[0], false, err));
+        return take_number(&r->per_s, where, table, 4, f[1], false, err);
     }
     FSDP_TRY(take_type(&r->type, where, table, f[0], err));
     FSDP_TRY(take_number(&r->m, where, table, 1, f[1], false, err));
-    FSDP_TRY(take_number(&r->n, where, table, 2, f[2], false, err));
-    if (table == CLUSTER_GEMM) {
+    if (table == CLUSTER_COPY)
+        FSDP_TRY(take_kernels(&r->n, where, f[2], err));
+    else
+        FSDP_TRY(take_number(&r->n, where, table, 2, f[2], false, err));
+    if (table == CLUSTER_GEMM)
         FSDP_TRY(take_number(&r->k, where, table, 3, f[3], false, err));
-    } else {
-        if (strcasecmp(f[3], "forward") && strcasecmp(f[3], "backward"))
-            return refuse_field(where, table, 3, f[3], "forward or backward", err);
-        r->k = strcasecmp(f[3], "forward") ? 2 : 1;
-    }
+    else
+        FSDP_TRY(take_direction(&r->k, where, table, f[3], err));
     return take_number(&r->per_s, where, table, 4, f[4], false, err);
 }
 
@@ -97,10 +126,13 @@ static int take_collective(struct fsdp_collective_time *t, const char *where, co
 int cluster_table_row(struct cluster_impl *impl, enum cluster_table table, const char *where,
                       const char *const *fields, int nfields, struct fsdp_err *err)
 {
-    if (nfields != ncolumns[table])
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: measured.%s: a row of %d values; it has %d: %s",
-                            where, cluster_table_name(table), nfields, ncolumns[table],
-                            columns[table]);
+    const bool copy = table == CLUSTER_COPY;
+
+    if (nfields != NCOLUMNS && !(copy && nfields == COPY_NCOLUMNS))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: measured.%s: a row of %d values; it has %d: %s%s%s", where,
+                            cluster_table_name(table), nfields, NCOLUMNS, columns[table],
+                            copy ? "; or 2: " : "", copy ? copy_columns : "");
     if (cluster_table_nrows(impl, table) >= MAX_ROWS)
         return fsdp_err_set(err, FSDP_EINVAL, "%s: measured.%s: more than %d rows", where,
                             cluster_table_name(table), MAX_ROWS);
@@ -116,7 +148,7 @@ int cluster_table_row(struct cluster_impl *impl, enum cluster_table table, const
         return FSDP_OK;
     }
     struct fsdp_rate rate, *rates;
-    FSDP_TRY(take_rate(&rate, table, where, fields, err));
+    FSDP_TRY(take_rate(&rate, table, where, fields, nfields, err));
     rates = fsdp_alloc_grow(impl->rates[table], impl->nrates[table], &impl->max_rates[table],
                             sizeof rate, "measured rates", err);
     if (!rates)
@@ -155,19 +187,31 @@ char *cluster_join_path(const char *yaml, const char *file, struct fsdp_err *err
     return fsdp_sprintf(err, "%.*s/%s", (int)(slash - yaml), yaml, file);
 }
 
+static bool are_names(const char *name, const char *const *fields, int nfields)
+{
+    int i = 0;
+
+    for (; i < nfields && *name; i++) {
+        const size_t len = strcspn(name, " ");
+        if (strlen(fields[i]) != len || strncasecmp(fields[i], name, len))
+            return false;
+        name += len + (name[len] == ' ');
+    }
+    return i == nfields && !*name;
+}
+
+static bool begins_names(const char *name, const char *field)
+{
+    const size_t len = strcspn(name, " ");
+    return strlen(field) == len && !strncasecmp(field, name, len);
+}
+
 /* The line of names, which may stand first, must name all of them. */
 static int check_names(const char *where, enum cluster_table table, const char *const *fields,
                        int nfields, struct fsdp_err *err)
 {
-    const char *name = columns[table];
-    bool same = nfields == ncolumns[table];
-
-    for (int i = 0; same && i < nfields; i++) {
-        const size_t len = strcspn(name, " ");
-        same = strlen(fields[i]) == len && !strncasecmp(fields[i], name, len);
-        name += len + (name[len] == ' ');
-    }
-    if (same)
+    if (are_names(columns[table], fields, nfields) ||
+        (table == CLUSTER_COPY && are_names(copy_columns, fields, nfields)))
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EINVAL, "%s: the columns of measured.%s are %s", where,
                         cluster_table_name(table), columns[table]);
@@ -198,9 +242,9 @@ int cluster_table_read(struct cluster_impl *impl, enum cluster_table table, cons
                 fields[nfields - 1] = f;
         if (!nfields)
             continue;
-        const char *name = columns[table];
-        const bool names = first && !strncasecmp(fields[0], name, strcspn(name, " ")) &&
-                           !fields[0][strcspn(name, " ")];
+        const bool names =
+            first && (begins_names(columns[table], fields[0]) ||
+                      (table == CLUSTER_COPY && begins_names(copy_columns, fields[0])));
         first = false;
         FSDP_TRY_GOTO(names ? check_names(where, table, fields, nfields, err)
                             : cluster_table_row(impl, table, where, fields, nfields, err),
@@ -215,6 +259,15 @@ out:
     return rc;
 }
 
+/* Are all rows copies of no type and direction? */
+static bool is_short(const struct cluster_impl *impl, enum cluster_table table)
+{
+    for (size_t i = 0; table == CLUSTER_COPY && i < impl->nrates[table]; i++)
+        if (impl->rates[table][i].k > 0)
+            return false;
+    return table == CLUSTER_COPY;
+}
+
 static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_table table, size_t i,
                       const char *separator)
 {
@@ -225,12 +278,15 @@ static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_ta
         return;
     }
     const struct fsdp_rate *r = &impl->rates[table][i];
-    if (table == CLUSTER_COPY) {
+    if (is_short(impl, table)) {
         fprintf(to, "%.10g%s%.6g", r->m, separator, r->per_s);
         return;
     }
-    fprintf(to, "%s%s%.10g%s%.10g%s", fsdp_dtype_name(r->type), separator, r->m, separator, r->n,
-            separator);
+    fprintf(to, "%s%s%.10g%s", fsdp_dtype_name(r->type), separator, r->m, separator);
+    if (table == CLUSTER_COPY)
+        fprintf(to, "%s%s", fsdp_pass_name((enum fsdp_pass)(int)r->n), separator);
+    else
+        fprintf(to, "%.10g%s", r->n, separator);
     if (table == CLUSTER_GEMM)
         fprintf(to, "%.10g", r->k);
     else
@@ -240,7 +296,7 @@ static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_ta
 
 void cluster_table_print(FILE *to, const struct cluster_impl *impl, enum cluster_table table)
 {
-    for (const char *c = columns[table]; *c; c++)
+    for (const char *c = is_short(impl, table) ? copy_columns : columns[table]; *c; c++)
         fputc(*c == ' ' ? '\t' : *c, to);
     for (size_t i = 0; i < cluster_table_nrows(impl, table); i++) {
         fputc('\n', to);
@@ -285,6 +341,47 @@ static int compare_rates(const void *a, const void *b)
     return x->m < y->m ? -1 : x->m > y->m;
 }
 
+/* The network's clock without the factors, which derive.c has put into it. */
+static struct fsdp_net_clock unscaled(const struct fsdp_net_clock *scaled,
+                                      const struct cluster_raw *raw)
+{
+    const double *f = raw->measured.factor;
+    struct fsdp_net_clock net = *scaled;
+
+    if (!raw->other_gpu) {
+        net.node_nbytes_per_s *= f[CLUSTER_NODE];
+        net.nvls_nbytes_per_s *= f[CLUSTER_NODE];
+    }
+    net.flat_share *= f[CLUSTER_FLAT];
+    net.rail_share *= f[CLUSTER_RAIL];
+    net.start_s /= f[CLUSTER_LATENCY];
+    net.node_hop_s /= f[CLUSTER_LATENCY];
+    net.net_hop_s /= f[CLUSTER_LATENCY];
+    net.pat_hop_s /= f[CLUSTER_LATENCY];
+    return net;
+}
+
+/* What the links do not take of a measured time is latency, and has its factor. */
+static struct fsdp_collective_time scaled_time(const struct fsdp_net_clock *unscaled,
+                                               const struct fsdp_collective_time *time,
+                                               const double *factor)
+{
+    const struct fsdp_group group = {time->nranks, time->nnodes, time->nranks / time->nnodes};
+    struct fsdp_net_clock net = *unscaled;
+    struct fsdp_collective_time out = *time;
+
+    net.measured = time;
+    net.nmeasured = 1;
+    const struct fsdp_transfer way =
+        fsdp_collective_transfer(&net, time->kind, group, time->nbytes);
+    const double link = factor[time->nnodes == 1              ? CLUSTER_NODE
+                               : time->nranks == time->nnodes ? CLUSTER_RAIL
+                                                              : CLUSTER_FLAT];
+    const double late = way.latency_s < time->seconds ? way.latency_s : time->seconds;
+    out.seconds = late * factor[CLUSTER_LATENCY] + (time->seconds - late) * link;
+    return out;
+}
+
 int cluster_scale(struct fsdp_clock *clock, struct cluster_impl *impl, struct fsdp_err *err)
 {
     struct fsdp_rates *const to[CLUSTER_NRATES] = {
@@ -314,12 +411,9 @@ int cluster_scale(struct fsdp_clock *clock, struct cluster_impl *impl, struct fs
         return FSDP_ENOMEM;
     fsdp_free(impl->scaled_times);
     impl->scaled_times = times;
-    for (size_t i = 0; i < n; i++) {
-        times[i] = impl->times[i];
-        times[i].seconds *= factor[times[i].nnodes == 1                 ? CLUSTER_NODE
-                                   : times[i].nranks == times[i].nnodes ? CLUSTER_RAIL
-                                                                        : CLUSTER_FLAT];
-    }
+    const struct fsdp_net_clock net = unscaled(&clock->net, &impl->raw);
+    for (size_t i = 0; i < n; i++)
+        times[i] = scaled_time(&net, &impl->times[i], factor);
     clock->net.measured = times;
     clock->net.nmeasured = (int)n;
     return FSDP_OK;

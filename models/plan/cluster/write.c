@@ -107,7 +107,9 @@ static int print_measured(FILE *to, const struct cluster_impl *impl, const char 
         any |= keeps(impl, (enum cluster_table)i);
     for (int i = 0; i < CLUSTER_NFACTORS; i++)
         factors |= raw->measured.factor[i] != 1;
-    if (!any && !factors && raw->measured.contention == CLUSTER_AUTO && !raw->measured.npairs)
+    for (int i = 0; i < CLUSTER_NNUMBERS; i++)
+        any |= raw->measured.number[i] != CLUSTER_AUTO;
+    if (!any && !factors && !raw->measured.npairs)
         return FSDP_OK;
     fprintf(to, "measured:\n");
     FSDP_TRY(print_tables(to, impl, path, err));
@@ -117,9 +119,13 @@ static int print_measured(FILE *to, const struct cluster_impl *impl, const char 
             fprintf(to, "%s[%.10g, %.6g]", i ? ", " : "", raw->measured.pairs[i][0],
                     raw->measured.pairs[i][1]);
         fprintf(to, "]\n");
-    } else if (raw->measured.contention != CLUSTER_AUTO) {
-        fprintf(to, "  contention: %.6g\n", raw->measured.contention);
     }
+    for (int i = 0; i < CLUSTER_NNUMBERS; i++)
+        if (raw->measured.number[i] != CLUSTER_AUTO)
+            fprintf(to, "  %s: %.6g\n",
+                    cluster_table_of_keys[cluster_row("measured.contention") + i].name +
+                        strlen("measured."),
+                    raw->measured.number[i]);
     if (factors)
         fprintf(to, "  factors: # measured time / modelled time\n");
     for (int i = 0; i < CLUSTER_NFACTORS; i++)
