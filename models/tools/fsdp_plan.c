@@ -85,7 +85,8 @@ static const struct fsdp_cli_option search_rows[] = {
     {"max-global-batch", .arg = "ROWS", .kind = FSDP_CLI_INT, .offset = AT(most_rows), .least = 1,
      .most = 1 << 30, .help = "a step may have up to so many rows (default: those of the run)"},
     {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
-     .help = "the run.yaml to write; - is standard output (default: best.yaml)"},
+     .help = "the run.yaml to write; - is standard output (default: best.yaml); the file of "
+             "--against or --calibrate"},
     {"overwrite", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(overwrite),
      .help = "replace it where it exists"},
     {.help = NULL}};
@@ -103,6 +104,13 @@ static const struct fsdp_cli_option scale_rows[] = {
      .help = "draw FILE.svg or FILE.png: with --scale the rows, else memory and time under other "
              "settings"},
     {.help = NULL}};
+static const struct fsdp_cli_option real_rows[] = {
+    {"against", .arg = "TRACE", .kind = FSDP_CLI_FILE, .offset = AT(against),
+     .help = "compare the plan with this trace of the run (fsdp-launch --trace=FILE), operation "
+             "by operation; -o FILE puts a step of both into one trace"},
+    {"calibrate", .arg = "TRACE", .kind = FSDP_CLI_FILE, .offset = AT(calibrate),
+     .help = "correct the clock by this trace, and write a cluster.yaml (default: cluster.yaml)"},
+    {.help = NULL}};
 static const struct fsdp_cli_option output_rows[] = {
     {"json", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(json),
      .help = "write the answer as JSON; - is standard output"},
@@ -118,6 +126,7 @@ static const struct fsdp_cli_group groups[] = {{"The cluster", cluster_rows},
                                                {"The run", run_rows},
                                                {"Searching", search_rows},
                                                {"More GPUs, pictures", scale_rows},
+                                               {"A real run", real_rows},
                                                {"Output", output_rows},
                                                {NULL, NULL}};
 static const struct fsdp_cli_note exits[] = {
@@ -207,6 +216,26 @@ static int answer_question(const struct plan_asked *asked, const struct plan_set
                              : FSDP_OK;
 }
 
+/* Options that each make something else of the run. */
+static int check_one(const struct plan_settings *set, struct fsdp_err *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } all[] = {{"search", set->search},
+               {"against", set->against != NULL},
+               {"calibrate", set->calibrate != NULL}};
+    const char *first = NULL;
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i].given && first)
+            return fsdp_err_set(err, FSDP_EINVAL, "--%s and --%s: give one of them", first,
+                                all[i].name);
+        first = all[i].given ? all[i].name : first;
+    }
+    return FSDP_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct plan_settings set = {.ngpus = 0};
@@ -220,7 +249,9 @@ int main(int argc, char **argv)
     int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
     if (rc >= 0)
         return rc;
-    rc = plan_check_scale(&set, &err);
+    rc = check_one(&set, &err);
+    if (rc == FSDP_OK)
+        rc = plan_check_scale(&set, &err);
     if (rc == FSDP_OK)
         rc = plan_ask(&asked, &set, &line, &err);
     if (rc == FSDP_OK) {
@@ -228,6 +259,8 @@ int main(int argc, char **argv)
         if (rc == FSDP_OK)
             rc = set.search       ? plan_search(&asked, &set, &fits, &err)
                  : set.scale.from ? plan_scale(&asked, &set, &fits, &err)
+                 : set.against    ? plan_against(&asked, &set, &err)
+                 : set.calibrate  ? plan_calibrate(&asked, &set, &err)
                                   : answer_question(&asked, &set, &fits, &err);
         plan_close(&asked);
     }

@@ -71,6 +71,16 @@ int plan_scale(const struct plan_asked *asked, const struct plan_settings *set, 
 /* Draws memory and time of the run under other settings. */
 int plan_chart(const struct plan_asked *asked, const struct plan_settings *set,
                struct fsdp_err *err);
+/* The plan next to a trace of the run: as a table and, where it is asked for, as one trace. */
+int plan_against(const struct plan_asked *asked, const struct plan_settings *set,
+                 struct fsdp_err *err);
+/* Corrects the cluster by a trace of the run and writes it as a cluster.yaml. */
+int plan_calibrate(struct plan_asked *asked, const struct plan_settings *set, struct fsdp_err *err);
+
+/* Before work that takes a while: may the file be written? FSDP_EEXIST: it is there. */
+int plan_check_output(const char *path, bool overwrite, struct fsdp_err *err);
+/* The same of a cluster.yaml that is made of the one that was given. */
+int plan_check_cluster(const struct plan_settings *set, const char *path, struct fsdp_err *err);
 
 /* Calls `write` with the file, or with standard output for "-". A file takes the place of one that
  * is there at once, and stays as it was after an error. */

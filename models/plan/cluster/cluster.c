@@ -221,10 +221,10 @@ int cluster_set_factor(struct cluster *cluster, enum cluster_factor factor, doub
     struct cluster_raw *raw = &cluster->impl->raw;
     const double before = raw->measured.factor[factor];
 
-    if (!(value >= 0.01 && value <= 100))
+    if (!(value >= 1e-4 && value <= 1e4))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "factor %s is %g: measured times and modelled ones must not differ by "
-                            "more than a factor of 100",
+                            "more than a factor of 10000",
                             cluster_factor_name(factor), value);
     raw->measured.factor[factor] = value;
     raw->line[cluster_row("measured.factors.product") + (int)factor] = CLUSTER_FROM_MEASURE;

@@ -19,7 +19,7 @@
 #define RATE "1e6..1e15"
 #define SHARE "0<..1.5"
 #define FACTOR(name, index, help)                                                                  \
-    ROW("measured.factors." name, FLOAT, "1", "0.01..100", measured.factor[index], help)
+    ROW("measured.factors." name, FLOAT, "1", "1e-4..1e4", measured.factor[index], help)
 
 /* clang-format off */
 const struct fsdp_tunable cluster_table_of_keys[] = {

@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fsdp-plan next to real runs of two ranks: --against, --calibrate, --measure, --foreign. How fast
+# the machine is plays no part.
+set -u
+cd "$TEST_TMP" || exit 1
+. "$TOP/tests/lib/tap.sh"
+. "$TOP/tests/lib/train.sh"
+plan() { timeout -k 5 200 "$BIN/fsdp-plan" "$@" >log 2>err; }
+holds() { grep -q -E -- "$2" "$1"; }
+refused() { # text that the error must hold, then arguments
+    local want=$1
+    shift
+    plan "$@"
+    local rc=$?
+    ok "$([ $rc = 2 ] && holds err "$want" && [ "$(wc -l <err)" = 1 ] && [ ! -s log ]; echo $?)" "refused: $want"
+    [ "$rc" = 2 ] || sed 's/^/# /' err
+}
+step_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["time"]["step_s"]["value"])' "$1"; }
+
+make_input 400
+cat >run.yaml <<END
+model: {path: model, init: random, seed: 1}
+data: {path: text, seq_len: 64}
+train: {steps: 8, global_batch_size: 8, micro_batch_size: 2, seed: 2}
+fsdp: {timeout: 60}
+log: {trace_steps: 5}
+END
+run -n 2 --trace=run.json run.yaml
+ok $? "a run is traced"
+two=(run.yaml --gpu cpu --gpus 2)
+
+# ---- against ---------------------------------------------------------------------------------------
+
+plan "${two[@]}" --against run.json -o both.json
+ok $? "the plan against the run: $(cat err)"
+ok "$(holds log '^plan against 5 steps of 2 ranks' && holds log '^backward model\.layers\.\*\.mlp +4 ' && holds log '^step +[0-9.]+ +[0-9.]+'; echo $?)" \
+    "is a table, with the step"
+plan "${two[@]}" --json plan.json
+plan "${two[@]}" --against run.json
+ok "$(awk -v planned="$(step_of plan.json)" '$1 == "step" {e = $2 / 1e3 / planned - 1; seen = e < .001 && e > -.001} END {exit !seen}' log; echo $?)" \
+    "whose planned step is that of the answer"
+ok "$(python3 - <<'PY'
+import json
+e = json.load(open("both.json"))["traceEvents"]
+names = {x["args"]["name"] for x in e if x["ph"] == "M" and x["name"] == "process_name"}
+assert len(names) == 2 and "plan" in names, names
+count = [sum(1 for x in e if x["ph"] == "X" and x["pid"] == p and x["cat"] == "gather") for p in (0, 1)]
+assert count[0] == count[1] > 0, count
+PY
+echo $?)" "one trace has a step of both"
+refused 'both.json exists' "${two[@]}" --against run.json -o both.json
+refused 'is a trace that was put together of others' "${two[@]}" --against both.json
+plan "${two[@]}" --trace planned.json
+refused 'planned.json is a trace of a plan' "${two[@]}" --against planned.json
+refused 'cannot read no.json' "${two[@]}" --against no.json
+echo '{"traceEvents": []}' >other.json
+refused 'other.json is not a trace of libfsdp; fsdp-launch --trace=FILE' "${two[@]}" --against other.json
+head -c 3000 run.json >cut.json
+refused 'cut.json: line ' "${two[@]}" --against cut.json
+refused 'is of a run on 2 ranks, and the plan is for 4: add --gpus 2' run.yaml --gpu cpu --gpus 4 --against run.json
+refused 'these are not the same run: operation ' "${two[@]}" train.global_batch_size=16 --against run.json
+refused 'give one of them' "${two[@]}" --against run.json --search
+
+# ---- calibrate -------------------------------------------------------------------------------------
+
+plan "${two[@]}" --calibrate run.json
+ok $? "the clock is corrected by a run: $(cat err)"
+ok "$(holds log '^ +product +[0-9.]+ ' && holds log '^ +node +[0-9.]+ '; echo $?)" "its factors are shown"
+ok "$(holds cluster.yaml '^  like: cpu' && holds cluster.yaml '^    product: ' && holds cluster.yaml '^  step_ms: '; echo $?)" \
+    "and are in a cluster.yaml"
+plan run.yaml --cluster cluster.yaml --gpus 2 --against run.json
+real=$(awk '$1 == "step" {print $3 / 1e3}' log)
+plan run.yaml --cluster cluster.yaml --gpus 2 --json again.json
+ok "$(awk -v planned="$(step_of again.json)" -v real="$real" 'BEGIN {e = planned / real - 1; exit !(real > 0 && e < .05 && e > -.05)}'; echo $?)" \
+    "planned again, the step is within 5 %: $(step_of again.json) of $real s"
+ok "$(holds log 'the clock was calibrated by a run on this cluster'; echo $?)" "and says what it rests on"
+refused 'cluster.yaml exists' "${two[@]}" --calibrate run.json
+refused 'standard output has the table' "${two[@]}" --calibrate run.json -o -
+refused 'change it there' run.yaml --cluster cluster.yaml --gpus 2 --what-if price=2 --calibrate run.json -o next.yaml
+refused 'add --gpus 2' run.yaml --gpu cpu --gpus 4 --calibrate run.json -o next.yaml
+sed 's/^gpu:/# by hand\ngpu:/' cluster.yaml >hand.yaml
+plan run.yaml --cluster hand.yaml --gpus 2 --calibrate run.json -o next.yaml
+ok "$([ $? = 0 ] && holds next.yaml '^# by hand' && [ "$(grep -c '^measured:' next.yaml)" = 1 ]; echo $?)" \
+    "a cluster.yaml keeps its text"
+ok "$(python3 - <<'PY'
+import re
+a, b = (float(re.search(r"product: ([0-9.]+)", open(f).read()).group(1)) for f in ("hand.yaml", "next.yaml"))
+assert 0.7 < a / b < 1.4, (a, b)
+PY
+echo $?)" "and finds little left to correct"
+
+echo "1..$n"
+exit $bad
