@@ -30,7 +30,7 @@ static const struct sdpa_shape shapes[] = {
     {2, 1000, 4, 2, 64, FSDP_F16, 0, 33},
     {1, 4096, 8, 2, 128, FSDP_BF16, 1, 512},
     {1, 77, 8, 8, 64, FSDP_BF16, 1},
-    {2, 500, 8, 2, 80, FSDP_BF16, 1},
+    {1, 500, 8, 2, 80, FSDP_BF16, 1},
     {2, 513, 8, 4, 120, FSDP_BF16, 0},
     {2, 130, 8, 1, 16, FSDP_BF16, 0},
     {2, 1024, 8, 8, 100, FSDP_BF16, 0}, /* no head that cuDNN has */
@@ -93,6 +93,10 @@ int main(int argc, char **argv)
                !rc                                     ? "planned"
                : strstr(err.text, "cuLibraryLoadData") ? "compiled"
                                                        : err.text);
+        if (rc)
+            putchar('\n');
+        else
+            printf(", bytes beyond ours: %ld\n", beyond(s, i % 2, capability, nbytes));
         graph_close(&g);
     }
     return 0;

@@ -16,7 +16,7 @@ if [ ! -f "$cuda/include/cudnn.h" ] || [ ! -f "$lib/libcudnn.so.9" ] || [ ! -f "
     echo "1..0 # SKIP no cuDNN here"
     exit 0
 fi
-bash "$TOP/tests/simt/cudnn_driver.sh" "$lib/stubs/libcuda.so" libcuda.so.1 || exit 1
+bash "$TOP/tests/lib/cudnn_driver.sh" "$lib/stubs/libcuda.so" libcuda.so.1 || exit 1
 $TEST_CC -std=gnu11 -O1 -D_GNU_SOURCE -DHAVE_CUDNN=1 -I"$TOP/models" -I"$TOP/models/nn/cuda" \
     -I"$TOP/libfsdp/include" -isystem "$cuda/include" -o plans "$TOP/tests/simt/cudnn_plans.c" \
     "$TOP"/models/nn/cuda/cudnn_{sdpa,graph}.c "$TOP/models/nn/cuda_sizes.c" "$BIN/../lib/libfsdp.a" -lm -ldl -lrt -pthread || exit 1
