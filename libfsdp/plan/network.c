@@ -102,7 +102,7 @@ static void load_links(struct fsdp_transfer *t, const struct fsdp_net_clock *net
 }
 
 static bool algorithm_fits(const struct fsdp_net_clock *net, enum fsdp_algorithm algorithm,
-                 enum fsdp_collective kind, struct fsdp_group g)
+                           enum fsdp_collective kind, struct fsdp_group g)
 {
     switch (algorithm) {
     case FSDP_RING:
@@ -142,8 +142,8 @@ struct fsdp_transfer fsdp_algorithm_transfer(const struct fsdp_net_clock *net,
         t.latency_s += passes * ring_latency(net, g);
         break;
     case FSDP_TREE: /* up and down, over the nodes; inside a node a chain */
-        t.latency_s += 2 * (ceil(log2(g.nnodes)) * net->net_hop_s +
-                            (g.node_nranks - 1) * net->node_hop_s);
+        t.latency_s +=
+            2 * (ceil(log2(g.nnodes)) * net->net_hop_s + (g.node_nranks - 1) * net->node_hop_s);
         break;
     case FSDP_NVLS:
         t.rate = net->nvls_nbytes_per_s;

@@ -72,7 +72,8 @@ double rates_at(const struct fsdp_rates *rates, enum fsdp_dtype type, double m, 
         return exact;
     for (int i = 0, next; m > 0 && i < rates->nrates; i = next) {
         struct line line = {NULL, NULL};
-        for (next = i; next < rates->nrates && is_alike(&rates->rate[i], &rates->rate[next]); next++)
+        for (next = i; next < rates->nrates && is_alike(&rates->rate[i], &rates->rate[next]);
+             next++)
             if (is_usable(&rates->rate[next]))
                 take_rate(&line, &rates->rate[next], m);
         const double rate = line_at(&line, m);

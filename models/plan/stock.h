@@ -27,7 +27,8 @@ struct stock_fact {
 };
 
 /* Clock of a GPU (or "cpu") and a network by words: "h100", "400Gbx8" (8 cards of 400 Gbit/s a
- * node; "ib" or "roce" may stand before), "none" for one node. FSDP_ENOTFOUND lists the known words.
+ * node; "ib" or "roce" may stand before), "none" for one node. FSDP_ENOTFOUND lists the known
+ * words.
  */
 int stock_device(struct fsdp_device_clock *out, const char *word, struct fsdp_err *err);
 /* node_nranks ranks on each node. The rest is that of the device's generation. */

@@ -60,8 +60,7 @@ static const struct fsdp_cli_option cluster_rows[] = {
      .help = "network cards of a node: 400Gbx8 is 8 of 400 Gbit/s; none (default: 400Gbx8)"},
     {"cluster", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(cluster),
      .help = "all of this, failures, prices and measured rates from a cluster.yaml"},
-    {"what-if", .arg = "KEY=VALUE", .kind = FSDP_CLI_OWN, .offset = AT(what_if),
-     .parse = take_text,
+    {"what-if", .arg = "KEY=VALUE", .kind = FSDP_CLI_OWN, .offset = AT(what_if), .parse = take_text,
      .help = "change a key of the cluster, such as net=800Gbx8; repeat it for more"},
     {.help = NULL}};
 static const struct fsdp_cli_option run_rows[] = {
@@ -195,8 +194,8 @@ static bool wants_advice(const struct plan_settings *set)
     return set->advice == ALWAYS || (set->advice == AUTO && isatty(STDOUT_FILENO));
 }
 
-static int answer_question(const struct plan_asked *asked, const struct plan_settings *set, bool *fits,
-                  struct fsdp_err *err)
+static int answer_question(const struct plan_asked *asked, const struct plan_settings *set,
+                           bool *fits, struct fsdp_err *err)
 {
     struct answer a;
     struct answered answered = {&a, &asked->question};
@@ -212,8 +211,7 @@ static int answer_question(const struct plan_asked *asked, const struct plan_set
         FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
     if (set->chart)
         FSDP_TRY(plan_chart(asked, set, err));
-    return wants_advice(set) ? advise(&a, &asked->question, set->advice == ALWAYS, err)
-                             : FSDP_OK;
+    return wants_advice(set) ? advise(&a, &asked->question, set->advice == ALWAYS, err) : FSDP_OK;
 }
 
 /* Options that each make something else of the run. */
@@ -255,7 +253,9 @@ int main(int argc, char **argv)
     if (rc == FSDP_OK)
         rc = plan_ask(&asked, &set, &line, &err);
     if (rc == FSDP_OK) {
-        rc = plan_check_chart(&set, asked.question.config, &err);
+        rc = plan_check_files(&set, asked.question.config, &err);
+        if (rc == FSDP_OK)
+            rc = plan_check_chart(&set, asked.question.config, &err);
         if (rc == FSDP_OK)
             rc = set.search       ? plan_search(&asked, &set, &fits, &err)
                  : set.scale.from ? plan_scale(&asked, &set, &fits, &err)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "plan.h"
 
@@ -32,10 +31,13 @@ static int apply_what_ifs(struct cluster *c, const struct plan_texts *what_if, s
 static int open_cluster(struct cluster *out, const struct plan_settings *set, struct fsdp_err *err)
 {
     if (set->cluster && (set->gpu || set->net || set->node_ngpus))
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "--cluster says what GPUs, nodes and network there are: leave out --%s, "
-                            "or change it by --what-if",
-                            set->gpu ? "gpu" : set->net ? "net" : "node-size");
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "--cluster says what GPUs, nodes and network there are: leave out --%s, "
+            "or change it by --what-if",
+            set->gpu   ? "gpu"
+            : set->net ? "net"
+                       : "node-size");
     if (set->cluster)
         return cluster_load(out, set->cluster, err);
     return cluster_words(out, set->gpu ? set->gpu : "h100", set->net ? set->net : "400Gbx8",
@@ -52,10 +54,7 @@ static int count_gpus(int *out, const struct plan_settings *set, const struct cl
         return fsdp_err_set(err, FSDP_EINVAL,
                             "--gpus %d and --nodes %d of %d GPUs each: leave out one of them",
                             set->ngpus, set->nnodes, node);
-    *out = set->ngpus    ? set->ngpus
-           : set->nnodes ? set->nnodes * node
-           : c->ngpus    ? c->ngpus
-                         : node;
+    *out = set->ngpus ? set->ngpus : set->nnodes ? set->nnodes * node : c->ngpus ? c->ngpus : node;
     return FSDP_OK;
 }
 
@@ -69,9 +68,8 @@ static int add_override(struct plan_asked *a, char *override, struct fsdp_err *e
     return FSDP_OK;
 }
 
-__attribute__((format(printf, 3, 4))) static int add_made(struct plan_asked *a,
-                                                          struct fsdp_err *err, const char *format,
-                                                          ...)
+__attribute__((format(printf, 3, 4))) static int
+add_made(struct plan_asked *a, struct fsdp_err *err, const char *format, ...)
 {
     char made[4096];
     va_list args;
@@ -160,45 +158,4 @@ void plan_close(struct plan_asked *asked)
     for (int i = 0; i < asked->nowned; i++)
         fsdp_free(asked->owned[i]);
     asked->nowned = 0;
-}
-
-/* ---- files ----------------------------------------------------------------------------------- */
-
-static int write_there(FILE *to, const char *path, plan_write_f *write, void *ctx,
-                       struct fsdp_err *err)
-{
-    int rc = write(ctx, to, err);
-    const bool bad = ferror(to);
-
-    errno = 0;
-    if (fclose(to) || bad)
-        rc = rc ? rc : fsdp_err_sys(err, errno ? errno : EIO, "cannot write %s", path);
-    return rc;
-}
-
-int plan_write(const char *path, plan_write_f *write, void *ctx, struct fsdp_err *err)
-{
-    char unfinished[4096];
-
-    if (!strcmp(path, "-")) {
-        FSDP_TRY(write(ctx, stdout, err));
-        return fflush(stdout) || ferror(stdout)
-                   ? fsdp_err_sys(err, errno ? errno : EIO, "cannot write standard output")
-                   : FSDP_OK;
-    }
-    if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof unfinished)
-        return fsdp_err_set(err, FSDP_EINVAL, "%s: the name is too long", path);
-    FILE *to = fopen(unfinished, "we");
-    if (!to) {
-        fsdp_err_sys(err, errno, "cannot write %s", path);
-        return FSDP_EIO;
-    }
-    int rc = write_there(to, path, write, ctx, err);
-    if (rc == FSDP_OK && rename(unfinished, path)) {
-        fsdp_err_sys(err, errno, "cannot write %s", path);
-        rc = FSDP_EIO;
-    }
-    if (rc)
-        unlink(unfinished);
-    return rc;
 }

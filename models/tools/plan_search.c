@@ -60,17 +60,16 @@ static void write_head(const struct best *b, FILE *to)
     char step[ANSWER_TEXT_NBYTES], nbytes[FSDP_NBYTES_TEXT];
     char settings[CHANGE_MAX_SETTINGS * (CHANGE_TEXT + 1)];
 
-    fprintf(to,
-            "# The best of a search by fsdp-plan for %d %s in nodes of %d%s%s%s%s.\n"
-            "# A step is planned to take %s, +- %.0f %% (%s); a GPU needs %s.\n"
-            "# What the search set: %s\n#\n"
-            "#   fsdp-launch -n %d %s\n#\n",
-            a->nranks, c->clock.device.name, c->clock.net.node_nranks, *c->net ? ", " : "", c->net,
-            *c->path ? ", " : "", c->path, answer_seconds(step, a->step_s), 100 * a->band.share,
-            a->band.basis,
-            fsdp_nbytes_text(nbytes, (uint64_t)(a->device_nbytes + a->reserved_nbytes)),
-            change_text(settings, sizeof settings, &b->point->change), a->nranks,
-            best_path(b->set));
+    fprintf(
+        to,
+        "# The best of a search by fsdp-plan for %d %s in nodes of %d%s%s%s%s.\n"
+        "# A step is planned to take %s, +- %.0f %% (%s); a GPU needs %s.\n"
+        "# What the search set: %s\n#\n"
+        "#   fsdp-launch -n %d %s\n#\n",
+        a->nranks, c->clock.device.name, c->clock.net.node_nranks, *c->net ? ", " : "", c->net,
+        *c->path ? ", " : "", c->path, answer_seconds(step, a->step_s), 100 * a->band.share,
+        a->band.basis, fsdp_nbytes_text(nbytes, (uint64_t)(a->device_nbytes + a->reserved_nbytes)),
+        change_text(settings, sizeof settings, &b->point->change), a->nranks, best_path(b->set));
     if (b->set->model)
         fprintf(to, "# Name your data where FILL_IN stands.\n");
 }

@@ -6,9 +6,9 @@
 #include "train/setup/setup.h"
 
 /* Plans the run of these arguments for its ranks and its device. Where it does not fit, prints the
- * settings that make it fit, with what they cost in time and where the run has them, and the command
- * that plans more. Returns whether it fits; true where that cannot be told. parts: config and device
- * alone are used. For one rank. Local, takes some seconds. */
+ * settings that make it fit, with what they cost in time and where the run has them, and the
+ * command that plans more. Returns whether it fits; true where that cannot be told. parts: config
+ * and device alone are used. For one rank. Local, takes some seconds. */
 bool train_fit_tell(const struct train_parts *parts, const struct fsdp_node_map *nodes,
                     const char *config, int noverrides, char *const *overrides);
 

@@ -120,6 +120,19 @@ refused 'missing.yaml' missing.yaml
 refused 'not a number of tokens' run.yaml --tokens lots
 refused 'set data.seq_len' run.yaml --seq 4096
 refused 'sharding_strategy' run.yaml fsdp.sharding_strategy=FULL
+cp run.yaml kept.yaml
+ln -s run.yaml link.yaml
+refused 'which the plan is made of' run.yaml --json run.yaml
+refused 'which the plan is made of' run.yaml --trace link.yaml
+refused 'which the plan is made of' run.yaml --search -o link.yaml --overwrite
+refused 'are one file' run.yaml --json both.json --trace both.json
+refused 'is a folder' run.yaml --json model
+ok "$(cmp -s run.yaml kept.yaml; echo $?)" "and the run.yaml is as it was"
+mkfifo pipe
+cat pipe >piped &
+run run.yaml --json pipe
+wait $!
+ok "$([ -p pipe ] && python3 -m json.tool piped >log 2>&1; echo $?)" "a pipe stays one, and gets the JSON"
 run run.yaml --json no/such/folder.json
 ok "$([ $? = 1 ] && holds err 'cannot write no/such/folder.json'; echo $?)" "a file that cannot be written"
 

@@ -122,8 +122,8 @@ refused() { # text, options
     run -n 1 run.yaml checkpoint.path= "${@:2}"
     ok "$([ $? != 0 ] && holds err "$1"; echo $?)" "refused: $1"
 }
-refused 'lora.dropout: adapters of experts (lora.target_parameters) have none' lora.dropout=0.1
-refused 'lora.dora: adapters of experts (lora.target_parameters) have none' lora.dora=true
+refused 'lora.dropout: adapters of experts (lora.target_parameters) and of their router have none' lora.dropout=0.1
+refused 'lora.dora: adapters of experts (lora.target_parameters) and of their router have none' lora.dora=true
 refused "lora.target_parameters: 'w1' is no parameter of the experts of mixtral: mlp.experts.gate_up_proj and mlp.experts.down_proj are" lora.target_parameters=[w1]
 refused "'model.layers.1.mlp.experts.down_proj' is a parameter of one layer" lora.target_parameters=[model.layers.1.mlp.experts.down_proj]
 refused 'lora.targets: names no linear map, nor lora.target_parameters' lora.target_parameters=
@@ -137,7 +137,7 @@ refused 'lora.base: dense/config.json: a llama has no experts: set it to nf4' mo
 refused 'lora.target_parameters: tensor model.layers.0.mlp.experts.base_layer' checkpoint.path=ck train.steps=7 lora.target_parameters=[down_proj]
 cp -r ck/step-00000006/hf other
 sed -i 's/mlp.experts.down_proj/self_attn.q_proj.weight/' other/adapter_config.json
-refused "target_parameters names 'self_attn.q_proj.weight', and gate_up_proj and down_proj of experts are supported" lora.path=other lora.r=0
+refused "has mlp.experts.down_proj, and the adapter of lora.path has not" lora.path=other lora.r=0
 sed -i 's/self_attn.q_proj.weight/mlp.experts.down_proj/; s/"use_dora": false/"use_dora": true/' other/adapter_config.json
 refused 'use_dora is true, and target_parameters have no magnitudes' lora.path=other lora.r=0
 echo "1..$n"

@@ -27,9 +27,9 @@ struct timeline {
     struct trace_cost *costs; /* [nops] */
     int *order;               /* [nops] operations lane by lane */
     int first[SCHED_NLANES + 1];
-    int at[SCHED_NLANES];         /* items that a lane has begun */
-    struct trace_time *times;     /* [2][nops] */
-    bool *done;                   /* [2 * nops] */
+    int at[SCHED_NLANES];     /* items that a lane has begun */
+    struct trace_time *times; /* [2][nops] */
+    bool *done;               /* [2 * nops] */
     struct running run[SCHED_NLANES];
     double now, slowed;
 };
@@ -160,8 +160,9 @@ static void settle_lanes(struct timeline *t, double *free_at)
     }
 }
 
-/* By how much collectives slow what computes. Their kernels occupy multiprocessors whatever the rate
- * (assumed: two fifths at the full rate of a node's link), and bytes pass the device's memory. */
+/* By how much collectives slow what computes. Their kernels occupy multiprocessors whatever the
+ * rate (assumed: two fifths at the full rate of a node's link), and bytes pass the device's memory.
+ */
 static double contention(const struct fsdp_net_clock *net, double rate)
 {
     const double full = rate / net->node_nbytes_per_s;
@@ -248,7 +249,8 @@ static void run_list(struct timeline *t)
     }
 }
 
-/* Where lanes run in the caller, what a driven operation let run comes before the model continues. */
+/* Where lanes run in the caller, what a driven operation let run comes before the model continues.
+ */
 static void extend_driven(struct timeline *t)
 {
     const int nops = t->s->nops;

@@ -52,8 +52,8 @@ int trace_times(struct trace_time **times, struct fsdp_trace_share *share,
                                              .exposed_s = share->exposed_s};
         for (int i = 0; i < s->nops; i++)
             add_op(sums, f, &s->ops[i], clock);
-        sums->step_s = (sums->list_s + clock->device.step_s) *
-                       fsdp_jitter_factor(&clock->net, f->mesh->size);
+        sums->step_s =
+            (sums->list_s + clock->device.step_s) * fsdp_jitter_factor(&clock->net, f->mesh->size);
         *times = out;
         out = NULL;
     }

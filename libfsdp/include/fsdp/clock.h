@@ -67,7 +67,7 @@ struct fsdp_rate {
     /* Of a product as in fsdp_work; of attention m: keys of a query, n: elements of a head, k: 1
      * forward, 2 backward; of a copy m: bytes, n: enum fsdp_pass, k: 1 forward, 2 backward. */
     double m, n, k;
-    double per_s;    /* FLOP/s, or bytes/s */
+    double per_s; /* FLOP/s, or bytes/s */
 };
 struct fsdp_rates {
     const struct fsdp_rate *rate; /* [nrates], the caller's; those of a type, n and k together */
@@ -80,10 +80,10 @@ struct fsdp_device_clock {
     double flops_16, flops_8, flops_32;
     double product_share; /* of the peak that large products reach */
     double product_share_8;
-    double product_half; /* m, n or k at which a product reaches half of that */
-    double attention_share; /* of flops_16: attention forward */
+    double product_half;       /* m, n or k at which a product reaches half of that */
+    double attention_share;    /* of flops_16: attention forward */
     double attention_gradient; /* its backward pass: time of a FLOP, relative to forward */
-    double score_nbytes;    /* attention that writes its scores: bytes of each; 0: it does not */
+    double score_nbytes;       /* attention that writes its scores: bytes of each; 0: it does not */
     double memory_nbytes_per_s;
     double memory_share;    /* of that rate which kernels reach */
     double pointwise;       /* bytes of pointwise kernels, relative to those described */
@@ -132,19 +132,19 @@ enum { FSDP_FLAT_NODES = 16, FSDP_FLAT_MOST_NODES = 128 }; /* beyond, flat_share
 struct fsdp_collective_time {
     enum fsdp_collective kind;
     int nranks, nnodes;
-    double nbytes;  /* of the whole: what a rank has after a gather, or before a scatter */
+    double nbytes; /* of the whole: what a rank has after a gather, or before a scatter */
     double seconds;
 };
 
 struct fsdp_net_clock {
-    int node_nranks;         /* ranks of a node */
+    int node_nranks;          /* ranks of a node */
     double node_nbytes_per_s; /* of a rank's link inside the node, each direction */
     double nvls_nbytes_per_s; /* all-reduce in the switches; 0: there are none */
     double nic_nbytes_per_s;  /* of a rank's share of the node's cards */
     /* Of that which a ring over whole nodes reaches, where it spans FSDP_FLAT_NODES of them; over
      * more of them less, by the power -flat_fall. */
     double flat_share, flat_fall;
-    double rail_share;        /* and a ring with one rank on each node */
+    double rail_share;                                /* and a ring with one rank on each node */
     double start_s, node_hop_s, net_hop_s, pat_hop_s; /* of a collective; of each hop */
     /* A message of so many bytes reaches half the rate. */
     double node_half_nbytes, net_half_nbytes;
@@ -183,7 +183,7 @@ double fsdp_touch_seconds(const struct fsdp_device_clock *device, double nbytes)
 /* Who takes part in a collective. */
 struct fsdp_group {
     int nranks;
-    int nnodes;     /* that they are on */
+    int nnodes;      /* that they are on */
     int node_nranks; /* of them on each node */
 };
 /* Of a mesh whose ranks lie node after node: groups of nranks ranks, `stride` apart. */
@@ -213,7 +213,8 @@ struct fsdp_transfer fsdp_host_transfer(const struct fsdp_net_clock *net, enum f
 double fsdp_transfer_seconds(const struct fsdp_transfer *transfer);
 /* Bytes/s that a link can carry: of a rank, or for FSDP_LINK_NIC of a node. */
 double fsdp_link_capacity(const struct fsdp_net_clock *net, enum fsdp_link link);
-/* rates[i] = max-min fair rates of at most 16 transfers that share links, none above its own rate. */
+/* rates[i] = max-min fair rates of at most 16 transfers that share links, none above its own rate.
+ */
 void fsdp_share_links(double *rates, const struct fsdp_net_clock *net,
                       const struct fsdp_transfer *const *transfers, int ntransfers);
 /* Factor of a step's time that n ranks take for waiting on the slowest. */

@@ -40,10 +40,8 @@ static int plan(struct train_parts *parts, const struct question *q, struct fsdp
         return FSDP_ENOMEM;
     for (int r = 0; r < q->ngpus; r++)
         node_of[r] = r / (q->ngpus / nnodes);
-    const struct fsdp_node_map nodes = {.nranks = q->ngpus,
-                                        .nnodes = nnodes,
-                                        .node_of = node_of,
-                                        .starter = FSDP_STARTED_HERE};
+    const struct fsdp_node_map nodes = {
+        .nranks = q->ngpus, .nnodes = nnodes, .node_of = node_of, .starter = FSDP_STARTED_HERE};
     const int rc = train_parts_plan(parts, q->config, q->noverrides, q->overrides, &nodes, err);
     fsdp_free(node_of);
     return rc;
@@ -198,12 +196,12 @@ enum { QUICK_ACCUMULATION = 3 };
 static void add_times(struct fsdp_schedule_times *sum, double factor,
                       const struct fsdp_schedule_times *other)
 {
-    double *const to[] = {&sum->step_s,   &sum->list_s,   &sum->compute_s, &sum->comm_s,
-                          &sum->exposed_s, &sum->slowed_s, &sum->again_s,   &sum->memory_s,
-                          &sum->ncollectives};
-    const double from[] = {other->step_s,    other->list_s,   other->compute_s,
-                           other->comm_s,    other->exposed_s, other->slowed_s,
-                           other->again_s,   other->memory_s, other->ncollectives};
+    double *const to[] = {&sum->step_s,  &sum->list_s,    &sum->compute_s,
+                          &sum->comm_s,  &sum->exposed_s, &sum->slowed_s,
+                          &sum->again_s, &sum->memory_s,  &sum->ncollectives};
+    const double from[] = {other->step_s,  other->list_s,    other->compute_s,
+                           other->comm_s,  other->exposed_s, other->slowed_s,
+                           other->again_s, other->memory_s,  other->ncollectives};
 
     for (size_t i = 0; i < sizeof to / sizeof to[0]; i++)
         *to[i] += factor * from[i];

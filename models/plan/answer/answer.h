@@ -19,8 +19,8 @@ struct question {
     char *const *overrides; /* [noverrides] section.key=value */
     const struct cluster *cluster;
     int ngpus;     /* ranks */
-    double tokens; /* to train on; 0: the steps that the run has, if it has a number of them; below 0:
-                    * not known */
+    double tokens; /* to train on; 0: the steps that the run has, if it has a number of them; below
+                    * 0: not known */
     double now;    /* Unix time at which it would begin; 0: no date is told */
     /* Of many equal micro-steps only a few are planned, and the others take as long: for searches.
      * hash is 0 then. */
@@ -57,7 +57,7 @@ struct answer {
     struct fsdp_schedule_times times;
     double step_s;
     double step_tokens;
-    double tokens_s;    /* of all ranks */
+    double tokens_s; /* of all ranks */
     double tokens_s_gpu;
     double tflops_gpu, mfu; /* model FLOP; mfu 0: no peak is known */
     struct answer_band band;
@@ -65,12 +65,12 @@ struct answer {
     struct answer_memory memory[ANSWER_MAX_ROWS];
     int nmemory;
     double device_nbytes, reserved_nbytes, limit_nbytes; /* limit 0: not known */
-    double node_file_nbytes;             /* on the disks of a node */
+    double node_file_nbytes;                             /* on the disks of a node */
     double node_host_nbytes, node_host_limit;            /* of a node; limit 0: not known */
     double state_nbytes; /* of a checkpoint of all ranks: masters and optimizer state in fp32 */
     bool fits;
     /* ---- until the end ---- */
-    double tokens;                        /* 0: not known, and nothing of what follows */
+    double tokens;                         /* 0: not known, and nothing of what follows */
     double save_held_s, save_s, restart_s; /* 0: the storage's rate is not known */
     struct goodput goodput;
     struct goodput_bill bill;

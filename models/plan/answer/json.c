@@ -14,8 +14,8 @@ static json_t *number_json(double value)
 
 static json_t *with_band(double value, double low, double high, const char *basis)
 {
-    return json_pack("{s:o, s:o, s:o, s:s}", "value", number_json(value), "low", number_json(low), "high",
-                     number_json(high), "basis", basis);
+    return json_pack("{s:o, s:o, s:o, s:s}", "value", number_json(value), "low", number_json(low),
+                     "high", number_json(high), "basis", basis);
 }
 
 static json_t *run_json(const struct answer *a)
@@ -46,11 +46,11 @@ static json_t *time_json(const struct answer *a)
         with_band(a->tokens_s_gpu, a->tokens_s_gpu / high, a->tokens_s_gpu / low, basis), "mfu",
         a->mfu > 0 ? with_band(a->mfu, a->mfu / high, a->mfu / low, basis) : json_null(),
         "products_s", number_json(t->work_s[FSDP_WORK_PRODUCT]), "attention_s",
-        number_json(t->work_s[FSDP_WORK_ATTENTION]), "pointwise_s", number_json(t->work_s[FSDP_WORK_BYTES]),
-        "recomputed_s", number_json(t->again_s), "optimizer_s", number_json(t->memory_s), "slowed_s",
-        number_json(t->slowed_s), "communication_s", number_json(t->comm_s), "exposed_s",
-        number_json(t->exposed_s), "collectives", number_json(t->ncollectives), "extrapolated",
-        a->band.extrapolated);
+        number_json(t->work_s[FSDP_WORK_ATTENTION]), "pointwise_s",
+        number_json(t->work_s[FSDP_WORK_BYTES]), "recomputed_s", number_json(t->again_s),
+        "optimizer_s", number_json(t->memory_s), "slowed_s", number_json(t->slowed_s),
+        "communication_s", number_json(t->comm_s), "exposed_s", number_json(t->exposed_s),
+        "collectives", number_json(t->ncollectives), "extrapolated", a->band.extrapolated);
 }
 
 static json_t *links_json(const struct answer *a, const struct question *q)
@@ -72,13 +72,13 @@ static json_t *memory_json(const struct answer *a)
     json_t *rows = json_array();
 
     for (int i = 0; i < a->nmemory; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:o, s:b}", "what", a->memory[i].what,
-                                              "bytes", number_json(a->memory[i].nbytes), "host",
+        json_array_append_new(rows, json_pack("{s:s, s:o, s:b}", "what", a->memory[i].what, "bytes",
+                                              number_json(a->memory[i].nbytes), "host",
                                               a->memory[i].host));
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows, "planned_bytes",
-                     number_json(a->device_nbytes), "reserved_bytes", number_json(a->reserved_nbytes),
-                     "device_bytes", number_json(a->limit_nbytes), "node_host_bytes",
-                     number_json(a->node_host_nbytes), "node_host_limit_bytes",
+                     number_json(a->device_nbytes), "reserved_bytes",
+                     number_json(a->reserved_nbytes), "device_bytes", number_json(a->limit_nbytes),
+                     "node_host_bytes", number_json(a->node_host_nbytes), "node_host_limit_bytes",
                      number_json(a->node_host_limit), "fits", a->fits);
 }
 
@@ -90,11 +90,12 @@ static json_t *end_json(const struct answer *a)
         return json_null();
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "tokens",
                      number_json(a->tokens), "seconds", number_json(a->bill.seconds), "goodput",
-                     number_json(g->share), "best_goodput", number_json(g->best_share), "job_mtbf_s",
-                     number_json(g->job_mtbf_s), "checkpoint_interval_s", number_json(g->interval_s),
-                     "best_checkpoint_interval_s", number_json(g->best_interval_s), "save_held_s",
-                     number_json(a->save_held_s), "gpu_hours", number_json(a->bill.gpu_hours), "kwh",
-                     number_json(a->bill.kwh), "money", number_json(a->bill.money), "finish_unix_s",
+                     number_json(g->share), "best_goodput", number_json(g->best_share),
+                     "job_mtbf_s", number_json(g->job_mtbf_s), "checkpoint_interval_s",
+                     number_json(g->interval_s), "best_checkpoint_interval_s",
+                     number_json(g->best_interval_s), "save_held_s", number_json(a->save_held_s),
+                     "gpu_hours", number_json(a->bill.gpu_hours), "kwh", number_json(a->bill.kwh),
+                     "money", number_json(a->bill.money), "finish_unix_s",
                      (json_int_t)a->bill.finish);
 }
 
@@ -127,7 +128,8 @@ int answer_json(const struct answer *a, const struct question *q, FILE *to, stru
     json_t *all = answer_object(a, q);
     int rc = FSDP_OK;
 
-    if (!all || json_dumpf(all, to, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) || fputc('\n', to) < 0)
+    if (!all || json_dumpf(all, to, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) ||
+        fputc('\n', to) < 0)
         rc = fsdp_err_set(err, all ? FSDP_EIO : FSDP_ENOMEM, "the answer as JSON");
     json_decref(all);
     return rc;

@@ -96,9 +96,8 @@ static void print_links(const struct answer *a, const struct question *q, FILE *
         any = true;
         fprintf(to, "  %-36s %12.3g %6.1f %% of %s GB/s\n", what[link],
                 a->times.link_nbytes[link] * 1e-9, 100 * a->times.link_s[link] / a->step_s,
-                answer_whole(rate, fsdp_link_capacity(&q->cluster->clock.net,
-                                                      (enum fsdp_link)link) *
-                                       1e-9));
+                answer_whole(
+                    rate, fsdp_link_capacity(&q->cluster->clock.net, (enum fsdp_link)link) * 1e-9));
     }
     if (any)
         putc('\n', to);

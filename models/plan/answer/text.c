@@ -55,8 +55,10 @@ const char *answer_long(char out[ANSWER_TEXT_NBYTES], double seconds)
         double from, unit;
         const char *name;
     } scales[] = {
-        {2 * 365.25 * 86400, 365.25 * 86400, "years"}, {3 * 86400, 86400, "days"},
-        {2 * 3600, 3600, "h"},                         {120, 60, "min"},
+        {2 * 365.25 * 86400, 365.25 * 86400, "years"},
+        {3 * 86400, 86400, "days"},
+        {2 * 3600, 3600, "h"},
+        {120, 60, "min"},
     };
 
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)

@@ -16,7 +16,7 @@ static double token_seconds(const struct answer *a)
 }
 
 static void take_answer(struct advised *to, const struct change *change, const struct answer *now,
-                 const struct answer *then)
+                        const struct answer *then)
 {
     *to = (struct advised){
         .change = *change,
@@ -307,7 +307,8 @@ void advice_print(const struct advice *a, const struct answer *now, int most, FI
         for (int group = 0; group < CHANGE_NGROUPS; group++)
             print_group(a, (enum change_group)group, most, to);
     }
-    fprintf(to, " %d plans in all%s; %d change the time by no more than %d %%, which counts as equal\n",
+    fprintf(to,
+            " %d plans in all%s; %d change the time by no more than %d %%, which counts as equal\n",
             a->nplanned, a->complete ? "" : ", not all that there are: time was up", nequal,
             ANSWER_EQUAL_PERCENT);
 }

@@ -9,7 +9,8 @@ struct advised {
     struct change change;
     double gain;   /* of the time for a token: 0.13 is 13 % less */
     double nbytes; /* planned memory of a GPU, beyond what it was; below 0: less */
-    double step_s, device_nbytes, gpu_hours_gain; /* gpu_hours_gain: as gain, of GPU-hours a token */
+    double step_s, device_nbytes,
+        gpu_hours_gain; /* gpu_hours_gain: as gain, of GPU-hours a token */
     double exposed_share;
     bool fits, pair;
 };
@@ -35,7 +36,8 @@ void advice_make(struct advice *out, const struct answer *answer, const struct q
                  const struct advice_opts *opts);
 /* Does it gain more than a plan can tell apart? */
 bool advice_helps(const struct advised *item);
-/* Groups of what helps, at most `most` of each; of a run that does not fit first what makes it fit. */
+/* Groups of what helps, at most `most` of each; of a run that does not fit first what makes it fit.
+ */
 void advice_print(const struct advice *advice, const struct answer *answer, int most, FILE *to);
 
 #endif

@@ -8,8 +8,8 @@
 
 const char *change_group_name(enum change_group group)
 {
-    static const char *const names[CHANGE_NGROUPS] = {
-        "same numerics", "changes numerics", "changes the batch", "another cluster"};
+    static const char *const names[CHANGE_NGROUPS] = {"same numerics", "changes numerics",
+                                                      "changes the batch", "another cluster"};
     return names[group];
 }
 
@@ -19,8 +19,8 @@ struct changes {
 };
 
 /* Settings are separated by spaces. */
-__attribute__((format(printf, 3, 4))) static void add_change(struct changes *list, enum change_group group,
-                                                      const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+add_change(struct changes *list, enum change_group group, const char *format, ...)
 {
     char text[CHANGE_MAX_SETTINGS * CHANGE_TEXT], *at = text;
     struct change change = {.group = group, .nnumerics = group == CHANGE_NUMERICS};
@@ -44,18 +44,20 @@ static void add_strategies(struct changes *l, const struct answer *a)
 
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
         if (strcmp(a->strategy, whole[i]) != 0)
-            add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=%s fsdp.shard_size=auto fsdp.two_level=false",
-                whole[i]);
+            add_change(l, CHANGE_SAME,
+                       "fsdp.sharding_strategy=%s fsdp.shard_size=auto fsdp.two_level=false",
+                       whole[i]);
     for (int size = a->node_nranks; size < a->nranks; size *= 2) {
         if (a->nranks % size || (a->replicate_nranks > 1 && size == a->shard_nranks))
             continue;
         add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d", size);
         if (size > a->node_nranks)
             add_change(l, CHANGE_SAME,
-                "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d fsdp.two_level=true", size);
+                       "fsdp.sharding_strategy=HYBRID_SHARD fsdp.shard_size=%d fsdp.two_level=true",
+                       size);
         if (size == a->node_nranks)
-            add_change(l, CHANGE_SAME, "fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.shard_size=%d",
-                size);
+            add_change(l, CHANGE_SAME,
+                       "fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.shard_size=%d", size);
     }
     if (a->nnodes > 1 && !a->two_level && a->shard_nranks > a->node_nranks)
         add_change(l, CHANGE_SAME, "fsdp.two_level=true");
@@ -63,13 +65,19 @@ static void add_strategies(struct changes *l, const struct answer *a)
 
 static void add_schedule(struct changes *l)
 {
-    static const char *const settings[] = {
-        "fsdp.reshard_after_forward=false", "fsdp.reshard_after_forward=true",
-        "fsdp.activation_checkpointing=none", "fsdp.activation_checkpointing=selective",
-        "fsdp.activation_checkpointing=full", "fsdp.forward_prefetch=2 fsdp.limit_all_gathers=3",
-        "fsdp.backward_prefetch=2 fsdp.limit_all_gathers=3", "fsdp.grad_buffers=3",
-        "fsdp.reduce_last=true", "fsdp.offload=none", "fsdp.offload=optimizer",
-        "fsdp.offload=params", "optim.master=split"};
+    static const char *const settings[] = {"fsdp.reshard_after_forward=false",
+                                           "fsdp.reshard_after_forward=true",
+                                           "fsdp.activation_checkpointing=none",
+                                           "fsdp.activation_checkpointing=selective",
+                                           "fsdp.activation_checkpointing=full",
+                                           "fsdp.forward_prefetch=2 fsdp.limit_all_gathers=3",
+                                           "fsdp.backward_prefetch=2 fsdp.limit_all_gathers=3",
+                                           "fsdp.grad_buffers=3",
+                                           "fsdp.reduce_last=true",
+                                           "fsdp.offload=none",
+                                           "fsdp.offload=optimizer",
+                                           "fsdp.offload=params",
+                                           "optim.master=split"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_SAME, "%s", settings[i]);
@@ -98,17 +106,19 @@ static void add_batches(struct changes *l, const struct answer *a, const struct 
     (void)q;
     for (int factor = 2; factor <= 4; factor *= 2) {
         add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
-            (long long)a->rows * factor, a->micro_rows * factor);
+                   (long long)a->rows * factor, a->micro_rows * factor);
         add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
-            (long long)a->rows * factor, a->micro_rows);
+                   (long long)a->rows * factor, a->micro_rows);
     }
 }
 
 static void add_cluster(struct changes *l, const struct answer *a, const struct question *q)
 {
-    static const char *const next[][2] = {
-        {"a100", "h100"}, {"a100-40", "a100"}, {"h100-500w", "h100"}, {"h100", "h200"},
-        {"h200", "b200"}};
+    static const char *const next[][2] = {{"a100", "h100"},
+                                          {"a100-40", "a100"},
+                                          {"h100-500w", "h100"},
+                                          {"h100", "h200"},
+                                          {"h200", "b200"}};
     double gbits = 0;
     int cards = 0;
 

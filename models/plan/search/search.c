@@ -87,7 +87,7 @@ enum { TYPE_REDUCE = 1, TYPE_GATHER = 2, TYPE_MOMENTS = 4 };
 
 struct point {
     int strategy, rows, checkpointing, types;
-    int saving; /* 0: nothing; 1: split masters; 2: and the optimizer offloaded; 3: parameters */
+    int saving;  /* 0: nothing; 1: split masters; 2: and the optimizer offloaded; 3: parameters */
     int refined; /* 0: nothing; 1: prefetch; 2: buffers; 3: both */
 };
 
@@ -186,8 +186,7 @@ static bool goes_on(struct space *s)
     struct search_result *out = s->out;
 
     if (out->complete && s->opts->progress &&
-        !s->opts->progress(s->opts->ctx, out->nplanned,
-                           out->nfront ? &out->front[0].answer : NULL))
+        !s->opts->progress(s->opts->ctx, out->nplanned, out->nfront ? &out->front[0].answer : NULL))
         out->complete = false;
     return out->complete;
 }
@@ -220,13 +219,11 @@ static bool is_hopeless(const struct space *s, const struct point *p)
     describe(&least.change, s, p);
     if (s->opts->no_bounds || !b->known)
         return false;
-    const double accumulation =
-        ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
+    const double accumulation = ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
     least.answer.device_nbytes =
         b->activation_nbytes + bound_states(base, s->strategy[p->strategy].shard_nranks,
                                             p->types & TYPE_MOMENTS, p->saving > 0, p->saving > 1);
-    least.token_s =
-        b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->seq_len);
+    least.token_s = b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->seq_len);
     least.token_gpu_s = least.token_s * s->ngpus;
     if (base->limit_nbytes > 0 &&
         least.answer.device_nbytes + base->reserved_nbytes > base->limit_nbytes)

@@ -77,9 +77,9 @@ void search_print(const struct search_result *r, const struct question *q,
             print_settings(&r->least, to);
         return;
     }
-    fprintf(to, "best first, by %s; the others need less memory%s. = is within %d %% of the best\n\n",
-            goals[opts->goal], opts->goal == SEARCH_TIME ? "" : " or are faster",
-            ANSWER_EQUAL_PERCENT);
+    fprintf(
+        to, "best first, by %s; the others need less memory%s. = is within %d %% of the best\n\n",
+        goals[opts->goal], opts->goal == SEARCH_TIME ? "" : " or are faster", ANSWER_EQUAL_PERCENT);
     for (int i = 0; i < r->nfront; i++)
         print_point(&r->front[i], i + 1, to);
     print_runs(r, q, file, to);
