@@ -98,6 +98,7 @@ static void load_links(struct fsdp_transfer *t, const struct fsdp_net_clock *net
         const double groups = (double)net->node_nranks / g.node_nranks;
         const double reached = net_rate(net, g) / (net->nic_nbytes_per_s * g.node_nranks);
         t->load[FSDP_LINK_NIC] = reached > 0 ? groups / reached : groups;
+        t->nic_share = reached > 0 ? reached : 1;
     }
 }
 

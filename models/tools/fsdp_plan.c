@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp-plan: what a run would take, before anyone queues for it. */
+#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -191,7 +192,18 @@ enum { AUTO, ALWAYS };
 
 static bool wants_advice(const struct plan_settings *set)
 {
+    if (set->json && !strcmp(set->json, "-"))
+        return false; /* JSON is alone there */
     return set->advice == ALWAYS || (set->advice == AUTO && isatty(STDOUT_FILENO));
+}
+
+static int check_printed(struct fsdp_err *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout))
+        return FSDP_OK;
+    fsdp_err_sys(err, errno ? errno : EIO, "cannot write standard output");
+    return FSDP_EIO;
 }
 
 static int answer_question(const struct plan_asked *asked, const struct plan_settings *set,
@@ -204,17 +216,38 @@ static int answer_question(const struct plan_asked *asked, const struct plan_set
     *fits = a.fits;
     if (!set->json || strcmp(set->json, "-") != 0)
         answer_print(&a, &asked->question, set->verbose, stdout);
-    fflush(stdout);
+    FSDP_TRY(check_printed(err));
     if (set->json)
         FSDP_TRY(plan_write(set->json, write_json, &answered, err));
     if (set->trace)
         FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
     if (set->chart)
         FSDP_TRY(plan_chart(asked, set, err));
-    return wants_advice(set) ? advise(&a, &asked->question, set->advice == ALWAYS, err) : FSDP_OK;
+    if (!wants_advice(set))
+        return FSDP_OK;
+    FSDP_TRY(advise(&a, &asked->question, set->advice == ALWAYS, err));
+    return check_printed(err);
 }
 
 /* Options that each make something else of the run. */
+/* Options that mean nothing together are mistakes. */
+static int check_search(const struct plan_settings *set, struct fsdp_err *err)
+{
+    const char *name = set->keep_numerics ? "keep-numerics"
+                       : set->most_rows   ? "max-global-batch"
+                       : set->goal        ? "goal"
+                                          : NULL;
+
+    if (name && !set->search)
+        return fsdp_err_set(err, FSDP_EINVAL, "--%s is for --search", name);
+    if (set->search && (set->json || set->trace))
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "--search and --%s: search first, then plan what it wrote: fsdp-plan "
+                            "best.yaml --%s FILE",
+                            set->json ? "json" : "trace", set->json ? "json" : "trace");
+    return FSDP_OK;
+}
+
 static int check_one(const struct plan_settings *set, struct fsdp_err *err)
 {
     const struct {
@@ -248,6 +281,8 @@ int main(int argc, char **argv)
     if (rc >= 0)
         return rc;
     rc = check_one(&set, &err);
+    if (rc == FSDP_OK)
+        rc = check_search(&set, &err);
     if (rc == FSDP_OK)
         rc = plan_check_scale(&set, &err);
     if (rc == FSDP_OK)

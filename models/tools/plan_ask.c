@@ -94,6 +94,12 @@ static int describe_run(struct plan_asked *a, const struct plan_settings *set, s
     const double batch = set->batch_tokens > 0 ? set->batch_tokens : DEFAULT_BATCH;
     long rows = (long)(batch / seq) / a->question.ngpus * a->question.ngpus;
 
+    if (set->batch_tokens > 0 && rows < a->question.ngpus)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "--batch: %.0f tokens are %.0f rows of %d, and each of %d GPUs takes "
+                            "one at least: --batch %.0f, or fewer GPUs",
+                            batch, floor(batch / seq), seq, a->question.ngpus,
+                            (double)a->question.ngpus * seq);
     rows = rows < a->question.ngpus ? a->question.ngpus : rows;
     FSDP_TRY(add_made(a, err, "model.path=%s", set->model));
     FSDP_TRY(add_made(a, err, "model.init=random"));
@@ -132,6 +138,9 @@ static int take_operands(struct plan_asked *a, const struct plan_settings *set,
     if (!set->model && set->seq_len)
         return fsdp_err_set(err, FSDP_EINVAL, "--seq is for --model: set data.seq_len=%d",
                             set->seq_len);
+    if (!set->model && set->batch_tokens > 0)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "--batch is for --model: set train.global_batch_size, in rows");
     return FSDP_OK;
 }
 
@@ -140,6 +149,8 @@ int plan_ask(struct plan_asked *out, const struct plan_settings *set,
 {
     *out = (struct plan_asked){.question = {.tokens = set->tokens, .now = (double)time(NULL)}};
     out->question.cluster = &out->cluster;
+    out->question.what_if = set->what_if.text;
+    out->question.nwhat_ifs = set->what_if.ntexts;
     out->question.overrides = out->overrides;
     FSDP_TRY(open_cluster(&out->cluster, set, err));
     int rc = apply_what_ifs(&out->cluster, &set->what_if, err);

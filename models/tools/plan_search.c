@@ -53,23 +53,35 @@ static const char *best_path(const struct plan_settings *set)
     return set->output ? set->output : "best.yaml";
 }
 
+/* A name in a comment: what is no plain character is a question mark. */
+static const char *plain(char *out, size_t out_nbytes, const char *name)
+{
+    size_t i = 0;
+
+    for (; name[i] && i + 1 < out_nbytes; i++)
+        out[i] = (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i];
+    out[i] = 0;
+    return out;
+}
+
 static void write_head(const struct best *b, FILE *to)
 {
     const struct answer *a = &b->point->answer;
     const struct cluster *c = &b->asked->cluster;
-    char step[ANSWER_TEXT_NBYTES], nbytes[FSDP_NBYTES_TEXT];
+    char step[ANSWER_TEXT_NBYTES], nbytes[FSDP_NBYTES_TEXT], file[300], cluster[300];
     char settings[CHANGE_MAX_SETTINGS * (CHANGE_TEXT + 1)];
 
-    fprintf(
-        to,
-        "# The best of a search by fsdp-plan for %d %s in nodes of %d%s%s%s%s.\n"
-        "# A step is planned to take %s, +- %.0f %% (%s); a GPU needs %s.\n"
-        "# What the search set: %s\n#\n"
-        "#   fsdp-launch -n %d %s\n#\n",
-        a->nranks, c->clock.device.name, c->clock.net.node_nranks, *c->net ? ", " : "", c->net,
-        *c->path ? ", " : "", c->path, answer_seconds(step, a->step_s), 100 * a->band.share,
-        a->band.basis, fsdp_nbytes_text(nbytes, (uint64_t)(a->device_nbytes + a->reserved_nbytes)),
-        change_text(settings, sizeof settings, &b->point->change), a->nranks, best_path(b->set));
+    fprintf(to,
+            "# The best of a search by fsdp-plan for %d %s in nodes of %d%s%s%s%s.\n"
+            "# A step is planned to take %s, +- %.0f %% (%s); a GPU needs %s.\n"
+            "# What the search set: %s\n#\n"
+            "#   fsdp-launch -n %d '%s'\n#\n",
+            a->nranks, c->clock.device.name, c->clock.net.node_nranks, *c->net ? ", " : "", c->net,
+            *c->path ? ", " : "", plain(cluster, sizeof cluster, c->path),
+            answer_seconds(step, a->step_s), 100 * a->band.share, a->band.basis,
+            fsdp_nbytes_text(nbytes, (uint64_t)(a->device_nbytes + a->reserved_nbytes)),
+            change_text(settings, sizeof settings, &b->point->change), a->nranks,
+            plain(file, sizeof file, best_path(b->set)));
     if (b->set->model)
         fprintf(to, "# Name your data where FILL_IN stands.\n");
 }
@@ -108,6 +120,7 @@ static int keep_best(const struct best *b, struct fsdp_err *err)
 {
     const char *path = best_path(b->set);
 
+    FSDP_TRY(check_best(b->set, err)); /* another may have written it meanwhile */
     FSDP_TRY(plan_write(path, write_best, (void *)(uintptr_t)b, err));
     if (strcmp(path, "-") != 0)
         printf("\n%s has the settings of 1\n", path);

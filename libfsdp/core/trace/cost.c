@@ -152,6 +152,15 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
     return seconds > host ? seconds : host;
 }
 
+/* Is offloaded state on disks? */
+static bool is_in_files(const struct fsdp *f)
+{
+    for (int i = 0; i < f->mem.nrows; i++)
+        if (f->mem.rows[i].file)
+            return true;
+    return false;
+}
+
 struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
                                 const struct fsdp_clock *clock)
 {
@@ -169,6 +178,10 @@ struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
         cost.transfer = fsdp_host_transfer(
             &clock->net, op->lane == SCHED_DOWNLOADS ? FSDP_LINK_DOWN : FSDP_LINK_UP,
             (double)info->copied(&sizes));
+        const double file = clock->net.file_nbytes_per_s;
+        const bool in_file = op->kind != SCHED_LOAD && is_in_files(f);
+        if (in_file && file > 0 && file < cost.transfer.rate)
+            cost.transfer.rate = file;
         cost.transfers = true;
     } else if (info->collective) {
         const struct sched_collective c = info->collective(&sizes);

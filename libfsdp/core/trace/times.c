@@ -23,7 +23,8 @@ static void add_op(struct fsdp_schedule_times *sums, const struct fsdp *f,
     sums->ncollectives += info->comm;
     for (int link = 0; link < FSDP_NLINKS; link++) {
         const double nbytes = cost.transfer.nbytes * cost.transfer.load[link];
-        sums->link_nbytes[link] += nbytes;
+        const double share = link == FSDP_LINK_NIC ? cost.transfer.nic_share : 1;
+        sums->link_nbytes[link] += nbytes * share;
         sums->link_s[link] +=
             nbytes > 0 ? nbytes / fsdp_link_capacity(&clock->net, (enum fsdp_link)link) : 0;
     }

@@ -149,6 +149,7 @@ struct fsdp_net_clock {
     /* A message of so many bytes reaches half the rate. */
     double node_half_nbytes, net_half_nbytes;
     double host_nbytes_per_s; /* a rank's copies between host and device */
+    double file_nbytes_per_s; /* a rank's share of the node's disks; 0: as the host's memory */
     double collectives;       /* how many one of the list's is made of; 0: one */
     /* Compute takes (1 + contention) as long next to collectives at a node link's full rate. */
     double contention;
@@ -195,7 +196,10 @@ struct fsdp_transfer {
     double latency_s;
     double nbytes;            /* each rank receives */
     double rate;              /* bytes/s, where it has the links for itself */
-    double load[FSDP_NLINKS]; /* bytes that each link carries for a byte that a rank receives */
+    /* Bytes that a link of this capacity could carry, for each byte that a rank receives. Of a
+     * node's cards that is more than pass them: they reach `nic_share` of their capacity. */
+    double load[FSDP_NLINKS];
+    double nic_share;
 };
 /* nbytes: of the whole, as in fsdp_collective_time. The fastest algorithm that fits. */
 struct fsdp_transfer fsdp_collective_transfer(const struct fsdp_net_clock *net,

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "answer.h"
 #include "train/setup/setup.h"
@@ -20,6 +21,12 @@ static int check_ranks(const struct question *q, struct fsdp_err *err)
     if (q->ngpus < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "%d GPUs: say how many with --gpus N or --nodes N",
                             q->ngpus);
+    if (q->ngpus > node && !strcasecmp(q->cluster->net, "none"))
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "%d GPUs on nodes of %d, and there is no network: say which with --net, "
+            "such as 400Gbx8, or take %d GPUs",
+            q->ngpus, node, node);
     if (q->ngpus > node && q->ngpus % node)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%d GPUs on nodes of %d: --gpus must be a multiple of --node-size, or "
@@ -70,12 +77,29 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     config_divide(&batch, p->config, q->ngpus);
     a->micro_rows = batch.micro_rows;
     a->accumulation = batch.accumulation;
-    a->seq_len = p->config->data.seq_len;
-    a->rows = p->batch.rows * train_parts_row_sequences(p);
+    a->row_tokens = p->config->data.seq_len * train_parts_row_sequences(p);
+    a->rows = p->batch.rows;
+    a->offloads = p->config->fsdp.offload != FSDP_OFFLOAD_NONE;
+    a->reshards = p->config->fsdp.reshard_after_forward >= 0;
     a->nparams = (double)fsdp_param_nelem_total(p->tree);
     a->ntrained = (double)train_parts_trained(p);
     a->hash = fsdp_plan_hash(p->fsdp);
     a->nunits = fsdp_unit_count(p->fsdp);
+}
+
+/* Does the cluster give peaks or rates of its own? */
+static bool has_own_numbers(const struct cluster *c)
+{
+    enum { MAX_FACTS = 64 };
+    static const char *const keys[] = {"gpu.peak_bf16", "gpu.peak_fp8", "gpu.hbm"};
+    struct stock_fact facts[MAX_FACTS];
+    const int n = cluster_facts(facts, MAX_FACTS, c);
+
+    for (int i = 0; i < n && i < MAX_FACTS; i++)
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+            if (facts[i].key && facts[i].origin == STOCK_GIVEN && !strcmp(facts[i].key, keys[k]))
+                return true;
+    return false;
 }
 
 /* What published runs support: docs/results/plan.md has the errors by regime. */
@@ -87,6 +111,9 @@ static struct answer_band band_of(const struct answer *a, const struct cluster *
         return (struct answer_band){.05, "the clock was measured on this cluster", false};
     if (c->basis == CLUSTER_CALIBRATED)
         return (struct answer_band){.1, "the clock was calibrated by a run on this cluster", false};
+    if (has_own_numbers(c))
+        return (struct answer_band){
+            .35, "numbers of the GPU are given; the shares of them are those of a stock one", true};
     if (stock_is_assumed(c->gpu))
         return (struct answer_band){
             .35, "assumed constants: there is no published run on this device", true};
@@ -102,10 +129,11 @@ static void take_time(struct answer *a, const struct train_parts *p, const struc
     const double peak = d->flops_16 > 0 ? d->flops_16 : d->flops_32;
 
     a->step_s = a->times.step_s;
-    a->step_tokens = (double)a->rows * (double)a->seq_len;
+    a->step_tokens = (double)a->rows * (double)a->row_tokens;
     a->tokens_s = a->step_tokens / a->step_s;
     a->tokens_s_gpu = a->tokens_s / a->nranks;
-    a->tflops_gpu = a->tokens_s_gpu * p->ops->flops_per_token(p->model, (int)a->seq_len) * 1e-12;
+    a->tflops_gpu =
+        a->tokens_s_gpu * p->ops->flops_per_token(p->model, (int)p->config->data.seq_len) * 1e-12;
     a->mfu = peak > 0 ? a->tflops_gpu * 1e12 / peak : 0;
     a->band = band_of(a, c);
 }
@@ -138,14 +166,6 @@ static void take_memory(struct answer *a, const struct train_parts *p, const str
     a->state_nbytes = 12 * a->ntrained + 4 * (a->nparams - a->ntrained);
 }
 
-/* Without checkpoints in the run, as often as is best. */
-static double interval_of(const struct answer *a, const struct config *c)
-{
-    return *c->checkpoint.path && c->checkpoint.interval > 0
-               ? (double)c->checkpoint.interval * a->step_s
-               : 0;
-}
-
 static void take_end(struct answer *a, const struct train_parts *p, const struct question *q)
 {
     const struct config *c = p->config;
@@ -156,12 +176,14 @@ static void take_end(struct answer *a, const struct train_parts *p, const struct
         a->tokens = (double)c->train.steps * a->step_tokens;
     if (!(a->tokens > 0))
         return;
+    a->saves = *c->checkpoint.path && c->checkpoint.interval > 0;
+    a->storage_is_assumed = !(k->storage_nbytes_per_s > 0);
     const struct goodput_state state = {
         .nbytes = a->state_nbytes,
         .rank_nbytes = a->state_nbytes / a->nranks,
         .ngpus = a->nranks,
         .nnodes = a->nnodes,
-        .storage_nbytes_per_s = k->storage_nbytes_per_s,
+        .storage_nbytes_per_s = a->storage_is_assumed ? ANSWER_STORAGE : k->storage_nbytes_per_s,
         .host_nbytes_per_s = k->clock.net.host_nbytes_per_s,
         .background = c->checkpoint.async,
         .start_s = k->restart_s,
@@ -173,8 +195,11 @@ static void take_end(struct answer *a, const struct train_parts *p, const struct
     const struct goodput_in in = {.ngpus = a->nranks,
                                   .gpu_mtbf_h = k->gpu_mtbf_h,
                                   .save_held_s = a->save_held_s,
+                                  .save_s = a->save_s,
                                   .restart_s = a->restart_s,
-                                  .interval_s = interval_of(a, c)};
+                                  /* without its own, as often as is best */
+                                  .interval_s =
+                                      a->saves ? (double)c->checkpoint.interval * a->step_s : 0};
     goodput(&a->goodput, &in);
     const struct goodput_bill_in bill = {.ntokens = a->tokens,
                                          .tokens_per_s = a->tokens_s,
@@ -190,7 +215,7 @@ static void take_end(struct answer *a, const struct train_parts *p, const struct
 
 /* ---- many micro-steps ------------------------------------------------------------------------ */
 
-enum { QUICK_ACCUMULATION = 3 };
+enum { QUICK_ACCUMULATION = 3, MOST_ACCUMULATION = 128 };
 
 /* sum += factor * other, of all that are seconds, bytes or counts. */
 static void add_times(struct fsdp_schedule_times *sum, double factor,
@@ -214,11 +239,12 @@ static void add_times(struct fsdp_schedule_times *sum, double factor,
 }
 
 /* A step with one micro-step more than `parts` has takes as much longer as each further one. */
-static int extrapolate(struct answer *a, const struct question *q, struct fsdp_err *err)
+static int extrapolate(struct answer *a, const struct question *q, int planned,
+                       struct fsdp_err *err)
 {
-    struct train_parts parts = {.most_accumulation = QUICK_ACCUMULATION + 1};
+    struct train_parts parts = {.most_accumulation = planned + 1};
     struct fsdp_schedule_times more;
-    const double left = a->accumulation - QUICK_ACCUMULATION;
+    const double left = a->accumulation - planned;
     int rc = plan(&parts, q, err);
 
     if (rc == FSDP_OK)
@@ -234,7 +260,8 @@ static int extrapolate(struct answer *a, const struct question *q, struct fsdp_e
 
 int answer_make(struct answer *out, const struct question *q, struct fsdp_err *err)
 {
-    struct train_parts parts = {.most_accumulation = q->quick ? QUICK_ACCUMULATION : 0};
+    struct train_parts parts = {.most_accumulation =
+                                    q->quick ? QUICK_ACCUMULATION : MOST_ACCUMULATION};
     int rc = plan(&parts, q, err);
 
     *out = (struct answer){.nranks = q->ngpus};
@@ -244,7 +271,7 @@ int answer_make(struct answer *out, const struct question *q, struct fsdp_err *e
     }
     if (rc == FSDP_OK && out->accumulation > parts.batch.accumulation) {
         out->hash = 0;
-        rc = extrapolate(out, q, err);
+        rc = extrapolate(out, q, parts.batch.accumulation, err);
     }
     if (rc == FSDP_OK) {
         take_time(out, &parts, q->cluster);

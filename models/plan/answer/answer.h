@@ -18,12 +18,14 @@ struct question {
     int noverrides;
     char *const *overrides; /* [noverrides] section.key=value */
     const struct cluster *cluster;
-    int ngpus;     /* ranks */
+    int ngpus;                  /* ranks */
+    const char *const *what_if; /* [nwhat_ifs] key=value that the cluster was changed by */
+    int nwhat_ifs;
     double tokens; /* to train on; 0: the steps that the run has, if it has a number of them; below
                     * 0: not known */
     double now;    /* Unix time at which it would begin; 0: no date is told */
-    /* Of many equal micro-steps only a few are planned, and the others take as long: for searches.
-     * hash is 0 then. */
+    /* Of more than 128 equal micro-steps, and for searches of more than 3, only those are planned,
+     * and the others take as long. hash is 0 then. */
     bool quick;
 };
 
@@ -41,6 +43,7 @@ struct answer_memory {
     bool file;
 };
 
+#define ANSWER_STORAGE 10e9 /* bytes/s of all nodes, where the cluster does not say */
 enum { ANSWER_MAX_ROWS = 40 };
 struct answer {
     /* ---- the run ---- */
@@ -49,7 +52,8 @@ struct answer {
     int shard_nranks, replicate_nranks;
     bool two_level;
     int micro_rows, accumulation;
-    int64_t seq_len, rows; /* rows of a step */
+    int64_t row_tokens, rows; /* of a row: of pairs those of both; rows of a step */
+    bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
     double nparams, ntrained;
     uint64_t hash; /* fsdp_plan_hash: the same as the run's */
     int nunits;
@@ -70,8 +74,10 @@ struct answer {
     double state_nbytes; /* of a checkpoint of all ranks: masters and optimizer state in fp32 */
     bool fits;
     /* ---- until the end ---- */
-    double tokens;                         /* 0: not known, and nothing of what follows */
-    double save_held_s, save_s, restart_s; /* 0: the storage's rate is not known */
+    double tokens; /* 0: not known, and nothing of what follows */
+    double save_held_s, save_s, restart_s;
+    bool saves;              /* the run has an interval of its own */
+    bool storage_is_assumed; /* its rate is ANSWER_STORAGE */
     struct goodput goodput;
     struct goodput_bill bill;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An answer as JSON. Keys end in their unit; they are never renamed. */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 
@@ -27,8 +28,8 @@ static json_t *run_json(const struct answer *a)
         "family", a->family, "sharding_strategy", a->strategy, "gathered", a->gathered, "reduced",
         a->reduced, "gpus", a->nranks, "nodes", a->nnodes, "shard_size", a->shard_nranks,
         "replicate_size", a->replicate_nranks, "two_level", a->two_level, "units", a->nunits,
-        "micro_batch_rows", a->micro_rows, "accumulation", a->accumulation, "seq_len",
-        (json_int_t)a->seq_len, "rows_per_step", (json_int_t)a->rows, "parameters",
+        "micro_batch_rows", a->micro_rows, "accumulation", a->accumulation, "row_tokens",
+        (json_int_t)a->row_tokens, "rows_per_step", (json_int_t)a->rows, "parameters",
         number_json(a->nparams), "trained_parameters", number_json(a->ntrained), "plan_hash", hash);
 }
 
@@ -72,13 +73,15 @@ static json_t *memory_json(const struct answer *a)
     json_t *rows = json_array();
 
     for (int i = 0; i < a->nmemory; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:o, s:b}", "what", a->memory[i].what, "bytes",
-                                              number_json(a->memory[i].nbytes), "host",
-                                              a->memory[i].host));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows, "planned_bytes",
+        json_array_append_new(rows, json_pack("{s:s, s:o, s:b, s:b}", "what", a->memory[i].what,
+                                              "bytes", number_json(a->memory[i].nbytes), "host",
+                                              a->memory[i].host && !a->memory[i].file, "file",
+                                              a->memory[i].file));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows, "planned_bytes",
                      number_json(a->device_nbytes), "reserved_bytes",
                      number_json(a->reserved_nbytes), "device_bytes", number_json(a->limit_nbytes),
-                     "node_host_bytes", number_json(a->node_host_nbytes), "node_host_limit_bytes",
+                     "node_file_bytes", number_json(a->node_file_nbytes), "node_host_bytes",
+                     number_json(a->node_host_nbytes), "node_host_limit_bytes",
                      number_json(a->node_host_limit), "fits", a->fits);
 }
 
@@ -130,7 +133,8 @@ int answer_json(const struct answer *a, const struct question *q, FILE *to, stru
 
     if (!all || json_dumpf(all, to, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) ||
         fputc('\n', to) < 0)
-        rc = fsdp_err_set(err, all ? FSDP_EIO : FSDP_ENOMEM, "the answer as JSON");
+        rc = all ? fsdp_err_sys(err, errno ? errno : EIO, "cannot write the answer as JSON")
+                 : fsdp_err_set(err, FSDP_ENOMEM, "the answer as JSON");
     json_decref(all);
     return rc;
 }

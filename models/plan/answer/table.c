@@ -24,7 +24,7 @@ static void print_head(const struct answer *a, const struct question *q, FILE *t
     fprintf(to, "%d%s, %d units; gathered in %s, reduced in %s\n", a->shard_nranks,
             a->two_level ? " on two levels" : "", a->nunits, a->gathered, a->reduced);
     fprintf(to, "%d row%s of %s tokens a micro-step, %d micro-step%s: %s tokens a step\n\n",
-            a->micro_rows, a->micro_rows == 1 ? "" : "s", answer_whole(seq, (double)a->seq_len),
+            a->micro_rows, a->micro_rows == 1 ? "" : "s", answer_whole(seq, (double)a->row_tokens),
             a->accumulation, a->accumulation == 1 ? "" : "s", answer_count(tokens, a->step_tokens));
 }
 
@@ -36,11 +36,11 @@ static void print_rates(const struct answer *a, FILE *to)
     fprintf(to, "%-12s %10s   %s to %s\n", "step", answer_seconds(step, a->step_s),
             answer_seconds(low, a->step_s * (1 - band)),
             answer_seconds(high, a->step_s * (1 + band)));
-    fprintf(to, "%-12s %10s   %s a GPU\n", "tokens/s", answer_whole(all, a->tokens_s),
-            answer_whole(one, a->tokens_s_gpu));
+    fprintf(to, "%-12s %10s   %s a GPU\n", "tokens/s", answer_number(all, a->tokens_s),
+            answer_number(one, a->tokens_s_gpu));
     if (a->mfu > 0)
         fprintf(to, "%-12s %8.1f %%   %s TFLOP/s a GPU\n", "MFU", 100 * a->mfu,
-                answer_whole(tflops, a->tflops_gpu));
+                answer_number(tflops, a->tflops_gpu));
     fprintf(to, "%-12s %8s %2.0f %%  %s\n\n", "error", "+-", 100 * band, a->band.basis);
 }
 
@@ -86,7 +86,7 @@ static void print_links(const struct answer *a, const struct question *q, FILE *
         "inside the node, of a GPU", "network cards of a node", "host to device, of a GPU",
         "device to host, of a GPU"};
     bool any = false;
-    text rate;
+    text rate, nbytes;
 
     for (int link = 0; link < FSDP_NLINKS; link++) {
         if (!(a->times.link_nbytes[link] > 0))
@@ -94,8 +94,9 @@ static void print_links(const struct answer *a, const struct question *q, FILE *
         if (!any)
             fprintf(to, "links                                      GB a step    busy\n");
         any = true;
-        fprintf(to, "  %-36s %12.3g %6.1f %% of %s GB/s\n", what[link],
-                a->times.link_nbytes[link] * 1e-9, 100 * a->times.link_s[link] / a->step_s,
+        fprintf(to, "  %-36s %12s %6.1f %% of %s GB/s\n", what[link],
+                answer_number(nbytes, a->times.link_nbytes[link] * 1e-9),
+                100 * a->times.link_s[link] / a->step_s,
                 answer_whole(
                     rate, fsdp_link_capacity(&q->cluster->clock.net, (enum fsdp_link)link) * 1e-9));
     }
@@ -152,8 +153,12 @@ static void print_failures(const struct answer *a, FILE *to)
     putc('\n', to);
     if (!isfinite(g->interval_s) || !(g->interval_s > 0))
         return;
-    fprintf(to, "  %-36s %12s   each holds training for %s\n", "a checkpoint every",
+    fprintf(to, "  %-36s %12s   each holds training for %s\n",
+            a->saves ? "a checkpoint every" : "with a checkpoint every",
             answer_long(every, g->interval_s), answer_seconds(held, a->save_held_s));
+    if (a->storage_is_assumed)
+        fprintf(to, "  %-36s %9.0f GB/s   assumed (reliability.storage)\n",
+                "storage of checkpoints", ANSWER_STORAGE * 1e-9);
     if (g->best_share > g->share + 0.001)
         fprintf(to, "  %-36s %12s   goodput %.1f %%\n", "best would be every",
                 answer_long(best, g->best_interval_s), 100 * g->best_share);

@@ -20,32 +20,45 @@ const char *answer_whole(char out[ANSWER_TEXT_NBYTES], double value)
     return out;
 }
 
+/* Three digits, never with an exponent: 999.6 is "1000". */
+static void three_digits(char out[ANSWER_TEXT_NBYTES], double value, const char *unit)
+{
+    const int decimals = value >= 99.95 ? 0 : value >= 9.995 ? 1 : value >= 0.9995 ? 2 : 3;
+    snprintf(out, ANSWER_TEXT_NBYTES, "%.*f%s", decimals, value, unit);
+}
+
+const char *answer_number(char out[ANSWER_TEXT_NBYTES], double value)
+{
+    if (value >= 99.95)
+        return answer_whole(out, value);
+    three_digits(out, value, "");
+    return out;
+}
+
 const char *answer_count(char out[ANSWER_TEXT_NBYTES], double value)
 {
     static const struct {
         double from;
         const char *letter;
-    } scales[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}};
+    } scales[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}, {1, ""}};
 
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
-        if (value >= scales[i].from) {
-            snprintf(out, ANSWER_TEXT_NBYTES, "%.3g%s", value / scales[i].from, scales[i].letter);
-            return out;
+        if (value >= 0.9995 * scales[i].from || scales[i].from <= 1) {
+            snprintf(out, ANSWER_TEXT_NBYTES, value < 999.5 * scales[i].from ? "%.3g%s" : "%.0f%s",
+                     value / scales[i].from, scales[i].letter);
+            break;
         }
-    snprintf(out, ANSWER_TEXT_NBYTES, "%.3g", value);
     return out;
 }
 
 const char *answer_seconds(char out[ANSWER_TEXT_NBYTES], double seconds)
 {
-    if (seconds >= 100)
-        snprintf(out, ANSWER_TEXT_NBYTES, "%.0f s", seconds);
-    else if (seconds >= 1)
-        snprintf(out, ANSWER_TEXT_NBYTES, "%.3g s", seconds);
-    else if (seconds >= 1e-3)
-        snprintf(out, ANSWER_TEXT_NBYTES, "%.3g ms", seconds * 1e3);
+    if (seconds >= 0.9995)
+        three_digits(out, seconds, " s");
+    else if (seconds >= 0.9995e-3)
+        three_digits(out, seconds * 1e3, " ms");
     else
-        snprintf(out, ANSWER_TEXT_NBYTES, "%.3g us", seconds * 1e6);
+        three_digits(out, seconds * 1e6, " us");
     return out;
 }
 

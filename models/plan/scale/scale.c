@@ -327,12 +327,12 @@ static int probe(struct scale *s, struct run *r, struct fsdp_err *err)
         rc = plan(&answer, r, &none, s->ngpus[i], rows, micro, err);
         if (rc)
             continue;
-        s->seq_len = answer.seq_len;
+        s->seq_len = answer.row_tokens;
         r->tokens = r->q->tokens;
         if (r->tokens == 0 && r->config->train.steps > 0)
             r->tokens = (double)r->config->train.steps *
                         (double)r->config->train.global_batch_size *
-                        ((double)answer.rows / (double)rows) * (double)answer.seq_len;
+                        ((double)answer.rows / (double)rows) * (double)answer.row_tokens;
         if (r->tokens == 0)
             r->tokens = -1;
     }

@@ -289,7 +289,7 @@ static void print_exposed(const struct answer *now, FILE *to)
     if (percent > MUCH_PERCENT)
         fprintf(to,
                 " %.0f %% of the step is exposed communication: more rows a micro-batch, shard "
-                "groups of a node\n or two levels hide it; below are those that do\n",
+                "groups of a node\n or two levels can hide it\n",
                 percent);
 }
 
@@ -297,7 +297,8 @@ void advice_print(const struct advice *a, const struct answer *now, int most, FI
 {
     const int nequal = count_equal(a);
 
-    fprintf(to, "what to change: time for a token, memory of a GPU, and the settings to add\n");
+    fprintf(to,
+            "what to change: time for a token, memory of a GPU, and what to add to the command\n");
     if (now->nranks > 1)
         print_strategies(a, now, to);
     print_exposed(now, to);

@@ -86,7 +86,9 @@ static void add_schedule(struct changes *l)
 /* The rows of a step stay; only their division changes. */
 static void add_micro_batches(struct changes *l, const struct answer *a)
 {
-    for (int rows = 1; rows <= 64; rows *= 2)
+    enum { MOST_ROWS = 64 };
+
+    for (int rows = 1; rows <= MOST_ROWS; rows++)
         if (rows != a->micro_rows && a->rows % ((int64_t)rows * a->nranks) == 0)
             add_change(l, CHANGE_SAME, "train.micro_batch_size=%d", rows);
 }
@@ -101,12 +103,13 @@ static void add_numerics(struct changes *l)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);
 }
 
-static void add_batches(struct changes *l, const struct answer *a, const struct question *q)
+/* More rows of a micro-batch alone are another change, where the step has them. */
+static void add_batches(struct changes *l, const struct answer *a)
 {
-    (void)q;
     for (int factor = 2; factor <= 4; factor *= 2) {
-        add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
-                   (long long)a->rows * factor, a->micro_rows * factor);
+        if (a->accumulation == 1)
+            add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
+                       (long long)a->rows * factor, a->micro_rows * factor);
         add_change(l, CHANGE_BATCH, "train.global_batch_size=%lld train.micro_batch_size=%d",
                    (long long)a->rows * factor, a->micro_rows);
     }
@@ -139,7 +142,7 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     add_schedule(&list);
     add_micro_batches(&list, a);
     add_numerics(&list);
-    add_batches(&list, a, q);
+    add_batches(&list, a);
     add_cluster(&list, a, q);
     return list.count;
 }
@@ -180,8 +183,12 @@ const char *change_text(char *out, size_t out_nbytes, const struct change *c)
     size_t at = 0;
 
     out[0] = 0;
-    for (int i = 0; i < c->nsettings && at < out_nbytes; i++)
-        at += (size_t)snprintf(out + at, out_nbytes - at, "%s%s", i ? " " : "", c->setting[i]);
+    for (int i = 0; i < c->nsettings && at < out_nbytes; i++) {
+        const bool gpus = c->group == CHANGE_BUY && !strncmp(c->setting[i], "gpus=", 5);
+        const char *option = c->group != CHANGE_BUY ? "" : gpus ? "--gpus " : "--what-if ";
+        at += (size_t)snprintf(out + at, out_nbytes - at, "%s%s%s", i ? " " : "", option,
+                               c->setting[i] + (gpus ? 5 : 0));
+    }
     return out;
 }
 
@@ -206,26 +213,33 @@ static int answer_settings(struct answer *out, const struct question *q, const s
     return answer_make(out, &changed, err);
 }
 
-/* A cluster that words made is made anew with other words. */
+static int change_key(struct cluster *c, const char *setting, struct fsdp_err *err)
+{
+    const size_t len = key_length(setting);
+    char key[CHANGE_TEXT];
+
+    snprintf(key, sizeof key, "%.*s", (int)len, setting);
+    return cluster_set(c, key, setting + len + (setting[len] == '='), err);
+}
+
+/* The cluster is made anew, as the question's was, and changed. */
 static int answer_cluster(struct answer *out, const struct question *q, const struct change *c,
                           struct fsdp_err *err)
 {
     struct question changed = *q;
     struct cluster cluster;
-    int rc;
+    int rc = FSDP_OK;
 
     FSDP_TRY(*q->cluster->path ? cluster_load(&cluster, q->cluster->path, err)
                                : cluster_words(&cluster, q->cluster->gpu, q->cluster->net,
                                                q->cluster->node_ngpus, err));
-    rc = FSDP_OK;
+    for (int i = 0; i < q->nwhat_ifs && rc == FSDP_OK; i++)
+        rc = change_key(&cluster, q->what_if[i], err);
     for (int i = 0; i < c->nsettings && rc == FSDP_OK; i++) {
-        const size_t len = key_length(c->setting[i]);
-        char key[CHANGE_TEXT];
-        snprintf(key, sizeof key, "%.*s", (int)len, c->setting[i]);
-        if (!strcmp(key, "gpus"))
-            changed.ngpus = atoi(c->setting[i] + len + 1);
+        if (!strncmp(c->setting[i], "gpus=", 5))
+            changed.ngpus = atoi(c->setting[i] + 5);
         else
-            rc = cluster_set(&cluster, key, c->setting[i] + len + 1, err);
+            rc = change_key(&cluster, c->setting[i], err);
     }
     changed.cluster = &cluster;
     if (rc == FSDP_OK)

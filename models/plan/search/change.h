@@ -14,7 +14,7 @@ enum change_group {
 };
 const char *change_group_name(enum change_group group);
 
-enum { CHANGE_MAX_SETTINGS = 12, CHANGE_TEXT = 64 };
+enum { CHANGE_MAX_SETTINGS = 16, CHANGE_TEXT = 64 };
 struct change {
     enum change_group group;
     /* Settings of the run, section.key=value; of CHANGE_BUY keys of the cluster, and "gpus=N". */
@@ -29,7 +29,8 @@ int change_list(struct change *out, int max, const struct answer *answer,
                 const struct question *question);
 /* Two at once. false where both set one key, or they are too many. */
 bool change_join(struct change *out, const struct change *a, const struct change *b);
-/* "fsdp.two_level=true train.micro_batch_size=2", what one types; into out, which is returned. */
+/* "fsdp.two_level=true train.micro_batch_size=2", "--what-if gpu=h200", "--gpus 64": what one
+ * types; into out, which is returned. */
 const char *change_text(char *out, size_t out_nbytes, const struct change *change);
 
 /* The answer to a question with a change. FSDP_EINVAL where that cannot be. */

@@ -14,7 +14,7 @@ struct strategy {
 };
 
 static const char *const checkpointing[] = {"none", "selective", "full"};
-enum { NCHECKPOINTING = 3, MAX_STRATEGIES = 64, MAX_ROWS = 10, NTYPES = 8 };
+enum { NCHECKPOINTING = 3, MAX_STRATEGIES = 64, MAX_ROWS = 16, NTYPES = 8 };
 
 struct space {
     const struct question *q;
@@ -53,8 +53,10 @@ static void list_strategies(struct space *s)
 
     s->nstrategies = 0;
     add_strategy(s, "NO_SHARD", 1, false, false);
-    if (n == 1)
+    if (n == 1) { /* which alone offloads parameters */
+        add_strategy(s, "FULL_SHARD", n, false, false);
         return;
+    }
     for (int levels = 0; levels < (n > node ? 2 : 1); levels++) {
         add_strategy(s, "FULL_SHARD", n, levels, false);
         add_strategy(s, "SHARD_GRAD_OP", n, levels, false);
@@ -69,17 +71,18 @@ static void list_strategies(struct space *s)
     }
 }
 
+/* All that divide a rank's rows of a step, the larger ones where there are many. */
 static void list_rows(struct space *s)
 {
+    enum { MOST_ROWS = 64 };
+    const int64_t own = s->step_rows / s->ngpus;
+
     s->nrows = 0;
-    for (int rows = 1; s->nrows < MAX_ROWS; rows *= 2) {
-        if ((int64_t)rows * s->ngpus > s->step_rows)
-            break;
-        if (s->step_rows % ((int64_t)rows * s->ngpus) == 0)
+    for (int rows = MOST_ROWS; rows >= 1 && s->nrows < MAX_ROWS; rows--)
+        if (s->step_rows % s->ngpus == 0 && own % rows == 0)
             s->rows[s->nrows++] = rows;
-    }
-    if (!s->nrows)
-        s->rows[s->nrows++] = 1;
+    if (!s->nrows || s->rows[s->nrows - 1] != 1)
+        s->rows[s->nrows < MAX_ROWS ? s->nrows++ : MAX_ROWS - 1] = 1;
 }
 
 /* Bit by bit: gradients reduced in bf16, fp8 gathered, bf16 moments. */
@@ -87,7 +90,8 @@ enum { TYPE_REDUCE = 1, TYPE_GATHER = 2, TYPE_MOMENTS = 4 };
 
 struct point {
     int strategy, rows, checkpointing, types;
-    int saving;  /* 0: nothing; 1: split masters; 2: and the optimizer offloaded; 3: parameters */
+    int saving; /* 0: nothing; 1: split masters; 2: the optimizer offloaded; 3: parameters, too */
+    bool split;
     int refined; /* 0: nothing; 1: prefetch; 2: buffers; 3: both */
 };
 
@@ -99,8 +103,8 @@ static void add_setting(struct change *c, const char *text)
 
 static void describe(struct change *c, const struct space *s, const struct point *p)
 {
-    static const char *const savings[] = {NULL, "fsdp.offload=none", "fsdp.offload=optimizer",
-                                          "fsdp.offload=params"};
+    static const char *const savings[] = {"fsdp.offload=none", "fsdp.offload=none",
+                                          "fsdp.offload=optimizer", "fsdp.offload=params"};
     const struct strategy *strategy = &s->strategy[p->strategy];
     char text[CHANGE_TEXT];
 
@@ -123,10 +127,12 @@ static void describe(struct change *c, const struct space *s, const struct point
         add_setting(c, "fsdp.gather_dtype=float8_e4m3");
     if (p->types & TYPE_MOMENTS)
         add_setting(c, "optim.moment_dtype=bfloat16");
-    if (p->saving) {
+    if (s->base.reshards)
+        add_setting(c, "fsdp.reshard_after_forward=auto");
+    if (p->split)
         add_setting(c, "optim.master=split");
+    if (p->saving > 1 || s->base.offloads)
         add_setting(c, savings[p->saving]);
-    }
     if (p->refined & 1)
         add_setting(c, "fsdp.backward_prefetch=2");
     if (p->refined & 2)
@@ -141,7 +147,7 @@ static double worth(const struct search_point *p, enum search_goal goal)
     case SEARCH_COST:
         return p->token_gpu_s;
     case SEARCH_GPUS:
-        return p->ngpus + p->token_s; /* of as many GPUs the faster */
+        return p->ngpus * 1e6 + p->token_s; /* of as many GPUs the faster */
     default:
         return p->token_s;
     }
@@ -222,8 +228,9 @@ static bool is_hopeless(const struct space *s, const struct point *p)
     const double accumulation = ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
     least.answer.device_nbytes =
         b->activation_nbytes + bound_states(base, s->strategy[p->strategy].shard_nranks,
-                                            p->types & TYPE_MOMENTS, p->saving > 0, p->saving > 1);
-    least.token_s = b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->seq_len);
+                                            p->types & TYPE_MOMENTS, p->split, p->saving > 1);
+    least.token_s =
+        b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->row_tokens);
     least.token_gpu_s = least.token_s * s->ngpus;
     if (base->limit_nbytes > 0 &&
         least.answer.device_nbytes + base->reserved_nbytes > base->limit_nbytes)
@@ -273,9 +280,18 @@ static enum tried try_point(struct space *s, const struct point *p)
 /* What saves memory costs time, so that each is tried only where there is too little without it. */
 static void try_savings(struct space *s, struct point p)
 {
-    for (p.saving = 0; p.saving < 4 && goes_on(s); p.saving++)
-        if (try_point(s, &p) != TRIED_LARGE)
+    bool splits = true; /* not in fp32, for instance */
+
+    for (p.saving = 0; p.saving < 4 && goes_on(s); p.saving++) {
+        p.split = p.saving > 0 && splits;
+        if (p.saving == 1 && !splits)
+            continue;
+        const enum tried tried = try_point(s, &p);
+        if (tried == TRIED_FITS || (tried == TRIED_NOT && p.saving == 0))
             return;
+        if (tried == TRIED_NOT && p.saving == 1)
+            splits = false;
+    }
 }
 
 static void search_space(struct space *s)
@@ -284,7 +300,7 @@ static void search_space(struct space *s)
 
     for (p.types = 0; p.types < s->ntypes; p.types++)
         for (p.checkpointing = 0; p.checkpointing < NCHECKPOINTING; p.checkpointing++)
-            for (p.rows = s->nrows - 1; p.rows >= 0; p.rows--)
+            for (p.rows = 0; p.rows < s->nrows; p.rows++)
                 for (p.strategy = s->nstrategies - 1; p.strategy >= 0; p.strategy--) {
                     if (!goes_on(s))
                         return;
@@ -325,14 +341,14 @@ static void refine(struct space *s)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int open_space(struct space *s, int ngpus, struct fsdp_err *err)
+static int open_space(struct space *s, int ngpus, int64_t rows, struct fsdp_err *err)
 {
     struct question q = *s->q;
 
     q.ngpus = s->ngpus = ngpus;
     q.quick = true;
     FSDP_TRY(answer_make(&s->base, &q, err));
-    s->step_rows = s->opts->most_rows > s->base.rows ? s->opts->most_rows : s->base.rows;
+    s->step_rows = rows ? rows / ngpus * ngpus : s->base.rows;
     s->ntypes = s->opts->keep_numerics ? 1 : NTYPES;
     memset(s->bounds, 0, sizeof s->bounds);
     list_strategies(s);
@@ -343,10 +359,13 @@ static int open_space(struct space *s, int ngpus, struct fsdp_err *err)
 /* Of points that are equal to the best, those that change fewer numbers come first. */
 static void mark_equal(struct search_result *out, enum search_goal goal)
 {
-    const double best = out->nfront ? worth(&out->front[0], goal) : 0;
+    const struct search_point *best = &out->front[0];
     int n = 0;
 
-    while (n < out->nfront && answer_is_equal(best, worth(&out->front[n], goal)))
+    while (n < out->nfront &&
+           (goal == SEARCH_COST ? answer_is_equal(best->token_gpu_s, out->front[n].token_gpu_s)
+                                : best->ngpus == out->front[n].ngpus &&
+                                      answer_is_equal(best->token_s, out->front[n].token_s)))
         n++;
     for (int i = 1; i < n; i++) {
         const struct search_point p = out->front[i];
@@ -357,6 +376,29 @@ static void mark_equal(struct search_result *out, enum search_goal goal)
     }
     for (int i = 1; i < n; i++)
         out->front[i].equal = true;
+}
+
+/* With the rows that the run has and, where more are allowed, with those. Fewer GPUs than all may
+ * be too few for the run as it stands. */
+static int search_world(struct space *s, int ngpus, bool all, struct fsdp_err *err)
+{
+    int rc = open_space(s, ngpus, 0, all ? err : NULL);
+
+    if (rc)
+        return all ? rc : FSDP_OK;
+    if (s->opts->most_rows && s->opts->most_rows < s->base.rows)
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "--max-global-batch %lld: the run has %lld rows a step, which it cannot "
+            "go below",
+            (long long)s->opts->most_rows, (long long)s->base.rows);
+    search_space(s);
+    if (s->opts->most_rows / ngpus * ngpus > s->base.rows) {
+        rc = open_space(s, ngpus, s->opts->most_rows, err);
+        if (rc == FSDP_OK)
+            search_space(s);
+    }
+    return rc;
 }
 
 /* For time all GPUs; for cost and GPUs also half of them, a quarter, down to one node. */
@@ -373,9 +415,7 @@ int search_run(struct search_result *out, const struct question *q, const struct
     out->complete = true;
     *s = (struct space){.q = q, .opts = opts, .out = out};
     for (int n = q->ngpus; rc == FSDP_OK && n >= 1; n /= 2) {
-        rc = open_space(s, n, err);
-        if (rc == FSDP_OK)
-            search_space(s);
+        rc = search_world(s, n, n == q->ngpus, err);
         if (opts->goal == SEARCH_TIME || n % 2 || (n / 2) % (n / 2 < node ? 1 : node))
             break;
     }

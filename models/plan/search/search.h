@@ -37,7 +37,7 @@ struct search_point {
     bool equal; /* no more than 3 % behind the best */
 };
 
-enum { SEARCH_MAX_FRONT = 24 };
+enum { SEARCH_MAX_FRONT = 64 };
 struct search_result {
     /* No point is better than another in time, memory, GPU-seconds and changes of numbers at once.
      * The best for the goal come first, and of equal ones those that change fewer numbers. */

@@ -43,7 +43,12 @@ static void print_runs(const struct search_result *r, const struct question *q, 
                        FILE *to)
 {
     const struct search_point *other = NULL;
-    char a[CHANGE_MAX_SETTINGS * (CHANGE_TEXT + 1)], b[sizeof a];
+    char a[CHANGE_MAX_SETTINGS * (CHANGE_TEXT + 1)], b[sizeof a], own[1024] = "";
+    size_t at = 0;
+
+    /* What stands on the command line belongs to the run; a best.yaml has it. */
+    for (int i = 0; q->config && i < q->noverrides && at < sizeof own; i++)
+        at += (size_t)snprintf(own + at, sizeof own - at, " '%s'", q->overrides[i]);
 
     for (int i = 1; i < r->nfront && !other; i++)
         if (r->front[i].equal && r->front[i].ngpus == r->front[0].ngpus)
@@ -52,11 +57,11 @@ static void print_runs(const struct search_result *r, const struct question *q, 
         return;
     fprintf(to,
             "\nthese two would tell 1 and the first = apart:\n"
-            "  fsdp-launch -n %d %s train.steps=20 log.metrics=1.jsonl \\\n    %s\n"
-            "  fsdp-launch -n %d %s train.steps=20 log.metrics=2.jsonl \\\n    %s\n",
-            r->front[0].ngpus, q->config ? q->config : file,
+            "  fsdp-launch -n %d '%s'%s train.steps=20 log.metrics=1.jsonl \\\n    %s\n"
+            "  fsdp-launch -n %d '%s'%s train.steps=20 log.metrics=2.jsonl \\\n    %s\n",
+            r->front[0].ngpus, q->config ? q->config : file, own,
             change_text(a, sizeof a, &r->front[0].change), other->ngpus,
-            q->config ? q->config : file, change_text(b, sizeof b, &other->change));
+            q->config ? q->config : file, own, change_text(b, sizeof b, &other->change));
 }
 
 void search_print(const struct search_result *r, const struct question *q,
@@ -77,9 +82,10 @@ void search_print(const struct search_result *r, const struct question *q,
             print_settings(&r->least, to);
         return;
     }
-    fprintf(
-        to, "best first, by %s; the others need less memory%s. = is within %d %% of the best\n\n",
-        goals[opts->goal], opts->goal == SEARCH_TIME ? "" : " or are faster", ANSWER_EQUAL_PERCENT);
+    fprintf(to,
+            "best first, by %s; = within %d %% of it. The others are better in something else:\n"
+            "memory, time, number of GPUs, or fewer changes of arithmetic\n\n",
+            goals[opts->goal], ANSWER_EQUAL_PERCENT);
     for (int i = 0; i < r->nfront; i++)
         print_point(&r->front[i], i + 1, to);
     print_runs(r, q, file, to);
