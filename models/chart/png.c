@@ -55,6 +55,7 @@ static void png_area(void *to, const struct canvas_pen *pen, const double *xy, s
     const struct png *png = to;
 
     use_ink(png, pen->ink, pen->opacity);
+    cairo_new_path(png->cairo); /* text leaves a point */
     for (size_t i = 0; i < npoints; i++)
         cairo_line_to(png->cairo, xy[2 * i], xy[2 * i + 1]);
     cairo_close_path(png->cairo);
