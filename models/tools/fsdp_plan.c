@@ -86,7 +86,7 @@ static const struct fsdp_cli_option search_rows[] = {
      .most = 1 << 30, .help = "a step may have up to so many rows (default: those of the run)"},
     {"output", 'o', "FILE", FSDP_CLI_FILE, AT(output),
      .help = "the run.yaml to write; - is standard output (default: best.yaml); the file of "
-             "--against or --calibrate"},
+             "--against, --calibrate or --measure"},
     {"overwrite", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(overwrite),
      .help = "replace it where it exists"},
     {.help = NULL}};
@@ -110,6 +110,11 @@ static const struct fsdp_cli_option real_rows[] = {
              "by operation; -o FILE puts a step of both into one trace"},
     {"calibrate", .arg = "TRACE", .kind = FSDP_CLI_FILE, .offset = AT(calibrate),
      .help = "correct the clock by this trace, and write a cluster.yaml (default: cluster.yaml)"},
+    {"measure", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(measure),
+     .help = "measure what the run computes and sends, on -n ranks of this machine or on those "
+             "that srun or fsdp-launch started, and write a cluster.yaml with its tables"},
+    {"grid", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(grid),
+     .help = "with --measure: measure sizes on a grid, too, for plans of other models"},
     {.help = NULL}};
 static const struct fsdp_cli_option output_rows[] = {
     {"json", .arg = "FILE", .kind = FSDP_CLI_FILE, .offset = AT(json),
@@ -255,7 +260,8 @@ static int check_one(const struct plan_settings *set, struct fsdp_err *err)
         bool given;
     } all[] = {{"search", set->search},
                {"against", set->against != NULL},
-               {"calibrate", set->calibrate != NULL}};
+               {"calibrate", set->calibrate != NULL},
+               {"measure", set->measure}};
     const char *first = NULL;
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -264,7 +270,40 @@ static int check_one(const struct plan_settings *set, struct fsdp_err *err)
                                 all[i].name);
         first = all[i].given ? all[i].name : first;
     }
+    if (set->grid && !set->measure)
+        return fsdp_err_set(err, FSDP_EINVAL, "--grid is for --measure");
     return FSDP_OK;
+}
+
+static int answer_asked(const struct plan_settings *set, const struct fsdp_cli_line *line,
+                        bool *fits, struct fsdp_err *err)
+{
+    struct plan_asked asked;
+
+    FSDP_TRY(check_search(set, err));
+    FSDP_TRY(plan_check_scale(set, err));
+    FSDP_TRY(plan_ask(&asked, set, line, err));
+    int rc = plan_check_files(set, asked.question.config, err);
+    if (rc == FSDP_OK)
+        rc = plan_check_chart(set, asked.question.config, err);
+    if (rc == FSDP_OK)
+        rc = set->search       ? plan_search(&asked, set, fits, err)
+             : set->scale.from ? plan_scale(&asked, set, fits, err)
+             : set->against    ? plan_against(&asked, set, err)
+             : set->calibrate  ? plan_calibrate(&asked, set, err)
+                               : answer_question(&asked, set, fits, err);
+    plan_close(&asked);
+    return rc;
+}
+
+/* The arguments in their order, which parsing changes; ended by NULL. */
+static char **copy_arguments(int argc, char **argv, struct fsdp_err *err)
+{
+    char **given = fsdp_alloc((size_t)argc + 1, sizeof *given, "arguments", err);
+
+    for (int i = 0; given && i < argc; i++)
+        given[i] = argv[i];
+    return given;
 }
 
 int main(int argc, char **argv)
@@ -272,34 +311,21 @@ int main(int argc, char **argv)
     struct plan_settings set = {.ngpus = 0};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_cli_line line;
-    struct plan_asked asked;
     bool fits = true;
 
     fsdp_std_fill();
     program.keys = config_keys(&program.nkeys);
+    char **given = copy_arguments(argc, argv, &err);
     int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
-    if (rc >= 0)
-        return rc;
-    rc = check_one(&set, &err);
-    if (rc == FSDP_OK)
-        rc = check_search(&set, &err);
-    if (rc == FSDP_OK)
-        rc = plan_check_scale(&set, &err);
-    if (rc == FSDP_OK)
-        rc = plan_ask(&asked, &set, &line, &err);
-    if (rc == FSDP_OK) {
-        rc = plan_check_files(&set, asked.question.config, &err);
+    if (rc < 0) {
+        rc = given ? check_one(&set, &err) : FSDP_ENOMEM;
         if (rc == FSDP_OK)
-            rc = plan_check_chart(&set, asked.question.config, &err);
-        if (rc == FSDP_OK)
-            rc = set.search       ? plan_search(&asked, &set, &fits, &err)
-                 : set.scale.from ? plan_scale(&asked, &set, &fits, &err)
-                 : set.against    ? plan_against(&asked, &set, &err)
-                 : set.calibrate  ? plan_calibrate(&asked, &set, &err)
-                                  : answer_question(&asked, &set, &fits, &err);
-        plan_close(&asked);
+            rc = set.measure ? plan_measure(&set, &line, given, &err)
+                             : answer_asked(&set, &line, &fits, &err);
+        if (rc && rc != PLAN_SAID)
+            fprintf(stderr, "fsdp-plan: %s\n", err.text);
+        rc = rc == FSDP_EIO ? 1 : rc ? 2 : !fits;
     }
-    if (rc)
-        fprintf(stderr, "fsdp-plan: %s\n", err.text);
-    return rc == FSDP_EIO ? 1 : rc ? 2 : !fits;
+    fsdp_free(given);
+    return rc;
 }

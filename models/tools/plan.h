@@ -36,7 +36,7 @@ struct plan_settings {
     bool search, keep_numerics, overwrite;
     int goal, most_rows;
     const char *chart, *json, *trace, *against, *calibrate, *output;
-    bool measure, verbose;
+    bool measure, grid, verbose;
     int advice; /* auto, always, never */
 };
 
@@ -76,6 +76,13 @@ int plan_against(const struct plan_asked *asked, const struct plan_settings *set
                  struct fsdp_err *err);
 /* Corrects the cluster by a trace of the run and writes it as a cluster.yaml. */
 int plan_calibrate(struct plan_asked *asked, const struct plan_settings *set, struct fsdp_err *err);
+
+/* Measures on the ranks that it is one of, and rank 0 writes a cluster.yaml with its tables next to
+ * it. Alone and asked for more ranks it becomes fsdp-launch, which starts them by the arguments
+ * that were given (ended by NULL). PLAN_SAID: an error that rank 0 tells. */
+enum { PLAN_SAID = 1 };
+int plan_measure(const struct plan_settings *set, const struct fsdp_cli_line *line,
+                 char *const *given, struct fsdp_err *err);
 
 /* Before work that takes a while: may the file be written? FSDP_EEXIST: it is there. */
 int plan_check_output(const char *path, bool overwrite, struct fsdp_err *err);

@@ -109,7 +109,8 @@ static const enum cluster_factor factor_of[CALIBRATE_NFACTORS] = {
     [CALIBRATE_LATENCY] = CLUSTER_LATENCY, [CALIBRATE_HOST] = CLUSTER_HOST,
 };
 
-static int correct(struct cluster *cluster, const struct calibration *c, struct fsdp_err *err)
+static int correct_cluster(struct cluster *cluster, const struct calibration *c,
+                           struct fsdp_err *err)
 {
     for (int k = 0; k < CALIBRATE_NFACTORS; k++) {
         const enum cluster_factor factor = factor_of[k];
@@ -134,12 +135,12 @@ static int fit_once(struct calibration *out, struct cluster *cluster,
     FSDP_TRY(trace_plan(&plan, question, err));
     int rc = calibrate_fit(out, &plan, run, err);
     trace_file_close(&plan);
-    return rc ? rc : correct(cluster, out, err);
+    return rc ? rc : correct_cluster(cluster, out, err);
 }
 
 /* What the step takes besides the list that the corrected clock plans. */
-static int finish(struct calibration *c, struct cluster *cluster, const struct question *question,
-                  struct fsdp_err *err)
+static int finish_clock(struct calibration *c, struct cluster *cluster,
+                        const struct question *question, struct fsdp_err *err)
 {
     struct fsdp_clock clock = cluster->clock;
     struct answer answer;
@@ -192,7 +193,7 @@ int plan_calibrate(struct plan_asked *asked, const struct plan_settings *set, st
     for (int round = 0; round < ROUNDS && rc == FSDP_OK; round++)
         rc = fit_once(&calibration, &asked->cluster, &asked->question, &run, err);
     if (rc == FSDP_OK)
-        rc = finish(&calibration, &asked->cluster, &asked->question, err);
+        rc = finish_clock(&calibration, &asked->cluster, &asked->question, err);
     trace_file_close(&run);
     if (rc == FSDP_OK)
         rc = cluster_write(&asked->cluster, path, err);

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-plan next to real runs of two ranks: --against, --calibrate, --measure, --foreign. How fast
 # the machine is plays no part.
+# run: timeout=1200
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/train.sh"
-plan() { timeout -k 5 200 "$BIN/fsdp-plan" "$@" >log 2>err; }
+plan() { timeout -k 5 500 "$BIN/fsdp-plan" "$@" >log 2>err; }
 holds() { grep -q -E -- "$2" "$1"; }
 refused() { # text that the error must hold, then arguments
     local want=$1
@@ -69,8 +70,16 @@ ok $? "the clock is corrected by a run: $(cat err)"
 ok "$(holds log '^ +product +[0-9.]+ ' && holds log '^ +node +[0-9.]+ '; echo $?)" "its factors are shown"
 ok "$(holds cluster.yaml '^  like: cpu' && holds cluster.yaml '^    product: ' && holds cluster.yaml '^  step_ms: '; echo $?)" \
     "and are in a cluster.yaml"
-plan run.yaml --cluster cluster.yaml --gpus 2 --against run.json
-real=$(awk '$1 == "step" {print $3 / 1e3}' log)
+# The traced step: the median of each rank's steps, up to the next one's begin; the longest of the ranks.
+real=$(python3 - <<'PY'
+import json, statistics
+steps = {}
+for e in json.load(open("run.json"))["traceEvents"]:
+    if e["ph"] == "X" and e.get("cat") == "step" and "args" not in e:
+        steps.setdefault(e["pid"], []).append((e["ts"], e["dur"]))
+print(1e-6 * max(statistics.median([b[0] - a[0] for a, b in zip(s, s[1:])] + [s[-1][1]]) for s in steps.values()))
+PY
+)
 plan run.yaml --cluster cluster.yaml --gpus 2 --json again.json
 ok "$(awk -v planned="$(step_of again.json)" -v real="$real" 'BEGIN {e = planned / real - 1; exit !(real > 0 && e < .05 && e > -.05)}'; echo $?)" \
     "planned again, the step is within 5 %: $(step_of again.json) of $real s"
@@ -89,6 +98,34 @@ a, b = (float(re.search(r"product: ([0-9.]+)", open(f).read()).group(1)) for f i
 assert 0.7 < a / b < 1.4, (a, b)
 PY
 echo $?)" "and finds little left to correct"
+
+# ---- measure ---------------------------------------------------------------------------------------
+
+plan run.yaml --measure -n 2 -o m.yaml
+ok $? "two ranks are started and measure: $(tail -n 1 err)"
+ok "$(holds log '^measured on 2 ranks: [1-9][0-9]* products, [1-9][0-9]* sizes of attention, [1-9][0-9]* of pointwise kernels, [1-9]'; echo $?)" \
+    "tables of all kinds"
+ok "$([ "$(wc -l <m.gemm.tsv)" -gt 5 ] && holds m.copy.tsv '^type' && holds m.copy.tsv 'update' && holds m.collectives.tsv '^reduce_scatter' &&
+    holds m.yaml '^  gemm: m.gemm.tsv' && holds m.yaml '^  gpus: 2' && holds m.yaml '^  cards: none'; echo $?)" \
+    "are files next to a cluster.yaml of this machine"
+ok "$(awk '$1 == "all_gather" && $4 > 1e6 {seen = 1} END {exit !seen}' m.collectives.tsv; echo $?)" "with collectives of large sizes"
+plan run.yaml --cluster m.yaml --gpus 2
+ok "$([ $? = 0 ] && holds log 'the clock was measured on this cluster'; echo $?)" "a plan with it says so"
+mkdir moved && cp m.yaml m.*.tsv moved
+plan run.yaml --cluster moved/m.yaml --gpus 2 --calibrate run.json -o moved/c.yaml
+ok "$([ $? = 0 ] && holds moved/c.yaml '^  gemm: m.gemm.tsv' && holds moved/c.yaml '^  step_ms: '; echo $?)" "a run corrects it: $(cat err)"
+plan run.yaml --cluster moved/c.yaml --gpus 2 --json again.json
+ok "$(awk -v planned="$(step_of again.json)" -v real="$real" 'BEGIN {e = planned / real - 1; exit !(real > 0 && e < .05 && e > -.05)}'; echo $?)" \
+    "planned again, the step is within 5 %: $(step_of again.json) of $real s"
+refused 'm.yaml exists' run.yaml --measure -n 2 -o m.yaml
+rm m.yaml
+refused 'm.gemm.tsv exists' run.yaml --measure -n 2 -o m.yaml
+refused 'grid is for --measure' run.yaml --grid
+refused 'give one of them' run.yaml --measure --calibrate run.json
+"$launch" -n 2 -- "$BIN/fsdp-plan" run.yaml --measure -n 3 -o three.yaml >log 2>err
+ok "$([ $? != 0 ] && [ "$(grep -c -F -- '-n 3, and 2 ranks were started' err)" = 1 ] && [ ! -e three.yaml ]; echo $?)" "ranks that fsdp-launch started are as many as -n says"
+"$launch" -n 2 -- "$BIN/fsdp-plan" run.yaml --measure -o three.yaml fsdp.sharding=1 >log 2>err
+ok "$([ $? != 0 ] && [ "$(grep -c -F 'sharding' err)" = 1 ]; echo $?)" "an error of all ranks is told once"
 
 echo "1..$n"
 exit $bad

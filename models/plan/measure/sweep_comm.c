@@ -6,6 +6,7 @@
 #include "sweep.h"
 
 enum { LEAST_NBYTES = 128, HOST_NBYTES = 32 << 20, GPU_NBYTES = 1 << 30 };
+enum { STEP = 4, LATE_STEP = 256 }; /* factor between sizes */
 #define LONGEST_S 0.4 /* larger collectives are not measured */
 
 struct collective {
@@ -157,6 +158,8 @@ static int add_time(struct sweep *s, const struct collective *c, int stride, dou
     return FSDP_OK;
 }
 
+/* From the smallest size to the largest; few of them once time is up, because one size says nothing
+ * of the rest. */
 static int sweep_sizes(struct sweep *s, struct collective c, int stride, size_t most,
                        struct fsdp_err *err)
 {
@@ -164,10 +167,9 @@ static int sweep_sizes(struct sweep *s, struct collective c, int stride, size_t 
     double seconds = 0;
     bool late = false;
 
-    for (size_t nbytes = LEAST_NBYTES; nbytes <= most && seconds < LONGEST_S; nbytes *= 4) {
+    for (size_t nbytes = LEAST_NBYTES; nbytes <= most && seconds < LONGEST_S;
+         nbytes *= late ? LATE_STEP : STEP) {
         FSDP_TRY(sweep_is_late(&late, s, err));
-        if (late && nbytes > LEAST_NBYTES)
-            return FSDP_OK;
         c.nelem = (nbytes / 4 + size - 1) / size * size;
         FSDP_TRY(share_clock(s) ? time_meetings(&seconds, s, &c, err)
                                 : sweep_time(&seconds, s, run_collective, &c, err));

@@ -193,7 +193,8 @@ int sweep_products(struct sweep *s, struct fsdp_err *err)
 {
     const struct measure_shapes *shapes = s->opts->shapes;
 
-    sweep_say(s, "products: %d shapes of the model, and a grid", shapes ? shapes->nlinear : 0);
+    sweep_say(s, "products: %d shapes of the model%s", shapes ? shapes->nlinear : 0,
+              s->opts->no_grid ? "" : ", and a grid");
     if (shapes)
         FSDP_TRY(sweep_model(s, shapes, err));
     FSDP_TRY(sweep_grid(s, err));
