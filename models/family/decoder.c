@@ -19,6 +19,7 @@ const struct model_ops model_decoder_ops = {
     .run = stack_run,
     .logits = stack_logits,
     .flops_per_token = stack_flops_per_token,
+    .dimensions = stack_dimensions,
     .info = stack_info,
     .router = stack_router,
     .decoder_create = stack_decoder_create,

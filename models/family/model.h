@@ -9,6 +9,7 @@
 
 #include "fsdp/fsdp.h"
 
+struct decoder;
 struct model; /* one family's own state: configuration, module indices, shapes */
 
 /* The label of a position whose prediction counts for nothing: the one of transformers. */
@@ -172,6 +173,9 @@ struct model_ops {
     /* Model FLOPs of a token in forward and backward passes at length T: products of matrices and
      * attention, without recomputation (plan/flops.h). */
     double (*flops_per_token)(const struct model *model, int T);
+    /* The dimensions alone (plan/decoder.h). Returns false where they do not describe the model: a
+     * mixture of experts. */
+    bool (*dimensions)(const struct model *model, struct decoder *out);
     void (*info)(const struct model *model, struct model_info *out);
     struct model_router (*router)(const struct model *model);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/decoder.h"
 #include "plan/flops.h"
 #include "stack.h"
 
@@ -509,4 +510,19 @@ int stack_tables_fill(const struct stack_tables *tables, const struct model *m, 
             FSDP_TRY(m->nn->rope_table(lane, &args, err));
     }
     return FSDP_OK;
+}
+
+bool stack_dimensions(const struct model *m, struct decoder *out)
+{
+    const struct traits *t = &m->traits;
+
+    *out = (struct decoder){.dim = t->dim,
+                            .layers = t->nlayers,
+                            .heads = t->nheads,
+                            .kv_heads = t->nkv_heads,
+                            .ffn = t->ffn,
+                            .vocab = t->vocab,
+                            .gated = t->gated,
+                            .tied = t->tied};
+    return !t->experts;
 }

@@ -397,6 +397,7 @@ int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, 
 int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batch, float *out,
                  struct fsdp_err *err);
 double stack_flops_per_token(const struct model *m, int T);
+bool stack_dimensions(const struct model *m, struct decoder *out);
 void stack_info(const struct model *m, struct model_info *out);
 struct model_router stack_router(const struct model *m);
 int stack_decoder_create(struct model_decoder **out, const struct model *model,

@@ -43,6 +43,34 @@ static int take_text(void *to, const char *text, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* "tp=2,pp=4" */
+static int take_foreign(void *to, const char *text, struct fsdp_err *err)
+{
+    struct foreign_ask ask = {1, 1, 1, 1};
+    const struct {
+        const char *name;
+        int *to;
+    } keys[] = {{"tp=", &ask.tp}, {"pp=", &ask.pp}, {"cp=", &ask.cp}, {"vpp=", &ask.vpp}};
+    const char *at = text;
+
+    do {
+        size_t key = 0;
+        char *end = NULL;
+        while (key < 4 && strncmp(at, keys[key].name, strlen(keys[key].name)))
+            key++;
+        const long value = key < 4 ? strtol(at + strlen(keys[key].name), &end, 10) : 0;
+        if (value < 1 || value > 1 << 16 || (*end && *end != ','))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "'%s' is not such as tp=2,pp=4: tp, pp, cp and vpp, each a whole "
+                                "number of at least 1",
+                                text);
+        *keys[key].to = (int)value;
+        at = end + 1;
+    } while (at[-1]);
+    *(struct foreign_ask *)to = ask;
+    return FSDP_OK;
+}
+
 static const char *const goals[] = {"time", "cost", "gpus", NULL};
 static const char *const whens[] = {"auto", "always", "never", NULL};
 
@@ -73,6 +101,10 @@ static const struct fsdp_cli_option run_rows[] = {
      .parse = take_count, .help = "with --model: tokens of a step (default: 4M)"},
     {"tokens", .arg = "TOKENS", .kind = FSDP_CLI_OWN, .offset = AT(tokens), .parse = take_count,
      .help = "tokens to train on, such as 2T (default: what train.steps makes)"},
+    {"foreign", .arg = "PARALLELISM", .kind = FSDP_CLI_OWN, .offset = AT(foreign),
+     .parse = take_foreign,
+     .help = "price the same run with parallelism that libfsdp does not do, as Megatron-LM could "
+             "do it: tp=2,pp=4 (tensor, pipeline), also cp (context) and vpp (chunks a stage)"},
     {.help = NULL}};
 static const struct fsdp_cli_option search_rows[] = {
     {"search", .arg = NULL, .kind = FSDP_CLI_FLAG, .offset = AT(search),
@@ -182,12 +214,14 @@ static int advise(const struct answer *a, const struct question *question, bool 
                   struct fsdp_err *err)
 {
     enum { MOST_OF_GROUP = 5, MOST_SECONDS = 4 };
+    struct question plain = *question;
     const struct advice_opts opts = {.seconds = asked ? 0 : MOST_SECONDS};
     struct advice *advice = fsdp_alloc(1, sizeof *advice, "advice", err);
 
     if (!advice)
         return FSDP_ENOMEM;
-    advice_make(advice, a, question, &opts);
+    plain.foreign.tp = 0;
+    advice_make(advice, a, &plain, &opts);
     advice_print(advice, a, MOST_OF_GROUP, stdout);
     fsdp_free(advice);
     return FSDP_OK;
@@ -261,7 +295,8 @@ static int check_one(const struct plan_settings *set, struct fsdp_err *err)
     } all[] = {{"search", set->search},
                {"against", set->against != NULL},
                {"calibrate", set->calibrate != NULL},
-               {"measure", set->measure}};
+               {"measure", set->measure},
+               {"foreign", set->foreign.tp > 0}};
     const char *first = NULL;
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -30,6 +30,7 @@ struct plan_settings {
     const char *model;
     int seq_len;
     double tokens, batch_tokens;
+    struct foreign_ask foreign; /* tp 0: not given */
     /* what is wanted */
     struct plan_range scale;
     int scale_batch; /* enum plan_batch */

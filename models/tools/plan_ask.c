@@ -151,6 +151,7 @@ int plan_ask(struct plan_asked *out, const struct plan_settings *set,
     out->question.cluster = &out->cluster;
     out->question.what_if = set->what_if.text;
     out->question.nwhat_ifs = set->what_if.ntexts;
+    out->question.foreign = set->foreign;
     out->question.overrides = out->overrides;
     FSDP_TRY(open_cluster(&out->cluster, set, err));
     int rc = apply_what_ifs(&out->cluster, &set->what_if, err);

@@ -127,5 +127,41 @@ ok "$([ $? != 0 ] && [ "$(grep -c -F -- '-n 3, and 2 ranks were started' err)" =
 "$launch" -n 2 -- "$BIN/fsdp-plan" run.yaml --measure -o three.yaml fsdp.sharding=1 >log 2>err
 ok "$([ $? != 0 ] && [ "$(grep -c -F 'sharding' err)" = 1 ]; echo $?)" "an error of all ranks is told once"
 
+# ---- foreign ---------------------------------------------------------------------------------------
+
+mkdir llama
+cat >llama/config.json <<END
+{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+ "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+ "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}
+END
+big=(--model llama --seq 8192 --nodes 8)
+plan "${big[@]}" --foreign tp=4,pp=2,vpp=2 --json foreign.json
+ok "$([ $? = 0 ] && holds log '^foreign: as Megatron-LM could do it; libfsdp does not' && holds log '^tensor 4, pipeline 2 in 2 chunks a stage, context 1, data 8 ' &&
+    holds log 'error .* 23 %  foreign, by formula'; echo $?)" "tensor and pipeline parallelism, marked foreign"
+ok "$(python3 - <<'PY'
+import json
+a = json.load(open("foreign.json"))
+f, t = a["foreign"], a["time"]["tokens_per_s_per_gpu"]["value"]
+s = f["step_s"]
+assert abs(s["high"] / s["value"] - 1.23) < 1e-9 and "foreign" in s["basis"]
+assert abs(a["run"]["rows_per_step"] * 8192 / s["value"] / 64 / f["tokens_per_s_per_gpu"] - 1) < 1e-9
+assert 0.3 < f["tokens_per_s_per_gpu"] / t < 1.5, (f, t)
+assert f["tensor_s"] > 0 and f["bubble_s"] > 0 and f["context_s"] == 0
+PY
+echo $?)" "with its own band, of the same rows"
+plan "${big[@]}" --json plain.json
+ok "$(python3 -c 'import json; assert json.load(open("plain.json"))["foreign"] is None'; echo $?)" "which is not there unasked"
+refused 'are 96 ranks, of which 64 are no multiple' "${big[@]}" --foreign tp=8,pp=4,cp=3
+refused 'tp=3 divides 32 heads' "${big[@]}" --foreign tp=3 --gpus 24 --nodes 3
+refused '32 layers are no multiple of pp 4 x vpp 3' "${big[@]}" --foreign pp=4,vpp=3
+refused 'vpp=2 is for a pipeline' "${big[@]}" --foreign tp=2,vpp=2
+refused 'its formulas are of GPUs' run.yaml --gpu cpu --gpus 2 --foreign tp=2
+refused 'give one of them' "${big[@]}" --foreign tp=2 --search
+for wrong in tp tp=0 xp=2 tp=2, tp=2x; do
+    plan "${big[@]}" --foreign "$wrong"
+    ok "$([ $? = 2 ] && holds err "'$wrong' is not such as tp=2,pp=4"; echo $?)" "refused: --foreign $wrong"
+done
+
 echo "1..$n"
 exit $bad

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "answer.h"
-#include "train/setup/setup.h"
+#include "foreign_answer.h"
 
 bool answer_is_equal(double a, double b)
 {
@@ -277,6 +277,7 @@ int answer_make(struct answer *out, const struct question *q, struct fsdp_err *e
         take_time(out, &parts, q->cluster);
         take_memory(out, &parts, q->cluster);
         take_end(out, &parts, q);
+        rc = answer_price_foreign(out, &parts, q, err);
     }
     train_parts_close(&parts);
     return rc;

@@ -10,7 +10,13 @@
 
 #include "fsdp/fsdp.h"
 #include "plan/cluster/cluster.h"
+#include "plan/foreign.h"
 #include "plan/goodput.h"
+
+/* Parallelism of another framework that the same run is priced with; tp 0: with none. */
+struct foreign_ask {
+    int tp, pp, cp, vpp; /* ranks of tensor, pipeline and context parallelism; chunks of a stage */
+};
 
 /* What is asked. Pointers are the caller's. */
 struct question {
@@ -27,6 +33,7 @@ struct question {
     /* Of more than 128 equal micro-steps, and for searches of more than 3, only those are planned,
      * and the others take as long. hash is 0 then. */
     bool quick;
+    struct foreign_ask foreign;
 };
 
 /* How far the error of a time reaches, and why. */
@@ -44,6 +51,16 @@ struct answer_memory {
 };
 
 #define ANSWER_STORAGE 10e9 /* bytes/s of all nodes, where the cluster does not say */
+/* The run as another framework could do it, by formula (plan/foreign.h). */
+struct answer_foreign {
+    bool priced;
+    struct foreign_ask ask;
+    int data_nranks, accumulation;
+    struct foreign_times times;
+    double tokens_s_gpu;
+    struct answer_band band;
+};
+
 enum { ANSWER_MAX_ROWS = 40 };
 struct answer {
     /* ---- the run ---- */
@@ -80,6 +97,7 @@ struct answer {
     bool storage_is_assumed; /* its rate is ANSWER_STORAGE */
     struct goodput goodput;
     struct goodput_bill bill;
+    struct answer_foreign foreign;
 };
 
 /* FSDP_EINVAL for a run that cannot be: the text names the setting or number to change. Local. */

@@ -119,11 +119,30 @@ static json_t *clock_json(const struct question *q)
                      list);
 }
 
+static json_t *foreign_json(const struct answer *a)
+{
+    const struct answer_foreign *f = &a->foreign;
+    const struct foreign_times *t = &f->times;
+
+    if (!f->priced)
+        return json_null();
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "tp", f->ask.tp, "pp", f->ask.pp, "cp", f->ask.cp, "vpp", f->ask.vpp, "data",
+                     f->data_nranks, "micro_steps", f->accumulation, "step_s",
+                     with_band(t->step_s, t->step_s * (1 - f->band.share),
+                               t->step_s * (1 + f->band.share), f->band.basis),
+                     "tokens_per_s_per_gpu", number_json(f->tokens_s_gpu), "compute_s",
+                     number_json(t->compute_s), "tensor_s", number_json(t->tensor_s), "context_s",
+                     number_json(t->context_s), "pipeline_s", number_json(t->pipe_s), "bubble_s",
+                     number_json(t->bubble_s), "data_s", number_json(t->data_s), "slowed_s",
+                     number_json(t->slowed_s));
+}
+
 static json_t *answer_object(const struct answer *a, const struct question *q)
 {
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "version", 1, "run", run_json(a),
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", 1, "run", run_json(a),
                      "time", time_json(a), "links", links_json(a, q), "memory", memory_json(a),
-                     "end", end_json(a), "clock", clock_json(q));
+                     "end", end_json(a), "foreign", foreign_json(a), "clock", clock_json(q));
 }
 
 int answer_json(const struct answer *a, const struct question *q, FILE *to, struct fsdp_err *err)

@@ -192,6 +192,43 @@ static void print_end(const struct answer *a, const struct question *q, FILE *to
     putc('\n', to);
 }
 
+static void print_foreign(const struct answer *a, FILE *to)
+{
+    const struct answer_foreign *f = &a->foreign;
+    const struct foreign_times *t = &f->times;
+    const struct {
+        const char *what;
+        double seconds;
+    } parts[] = {{"computing", t->compute_s},
+                 {"exposed tensor parallelism", t->tensor_s},
+                 {"exposed context parallelism", t->context_s},
+                 {"exposed messages of the pipeline", t->pipe_s},
+                 {"waiting for other stages", t->bubble_s},
+                 {"exposed data parallelism", t->data_s},
+                 {"slowed by hidden communication", t->slowed_s}};
+    text step, low, high, tokens;
+
+    if (!f->priced)
+        return;
+    fprintf(to, "foreign: as Megatron-LM could do it; libfsdp does not\ntensor %d, pipeline %d",
+            f->ask.tp, f->ask.pp);
+    if (f->ask.vpp > 1)
+        fprintf(to, " in %d chunks a stage", f->ask.vpp);
+    fprintf(to, ", context %d, data %d (optimizer sharded); %d micro-step%s\n", f->ask.cp,
+            f->data_nranks, f->accumulation, f->accumulation == 1 ? "" : "s");
+    fprintf(to, "  %-36s %10s   %s to %s\n", "step", answer_seconds(step, t->step_s),
+            answer_seconds(low, t->step_s * (1 - f->band.share)),
+            answer_seconds(high, t->step_s * (1 + f->band.share)));
+    fprintf(to, "  %-36s %10s   %.2f times the plan's\n", "tokens/s of a GPU",
+            answer_whole(tokens, f->tokens_s_gpu), f->tokens_s_gpu / a->tokens_s_gpu);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].seconds > 0.0005 * t->step_s)
+            fprintf(to, "  %-36s %10s %5.1f %%\n", parts[i].what,
+                    answer_seconds(step, parts[i].seconds), 100 * parts[i].seconds / t->step_s);
+    fprintf(to, "  error +- %.0f %%  %s\n  its memory is not planned\n\n", 100 * f->band.share,
+            f->band.basis);
+}
+
 static void print_facts(const struct question *q, FILE *to)
 {
     enum { MAX_FACTS = 64 };
@@ -213,6 +250,7 @@ void answer_print(const struct answer *a, const struct question *q, bool verbose
     print_links(a, q, to);
     print_memory(a, to);
     print_end(a, q, to);
+    print_foreign(a, to);
     if (verbose)
         print_facts(q, to);
 }
