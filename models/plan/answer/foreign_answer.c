@@ -36,10 +36,10 @@ static int check_model(const struct foreign_ask *f, const struct decoder *m, con
         return fsdp_err_set(err, FSDP_EINVAL,
                             "--foreign: %d layers are no multiple of pp %d x vpp %d",
                             (int)m->layers, f->pp, f->vpp);
-    if (a->seq_len % f->cp)
+    if (a->row_tokens % f->cp)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "--foreign: rows of %lld tokens are no multiple of cp=%d",
-                            (long long)a->seq_len, f->cp);
+                            (long long)a->row_tokens, f->cp);
     return FSDP_OK;
 }
 
@@ -91,7 +91,7 @@ static void price(struct answer_foreign *f, const struct answer *a, const struct
     const struct foreign_run run = {
         .model = *model,
         .batch = {.rows = a->micro_rows * train_parts_row_sequences(parts),
-                  .seq = (double)a->seq_len,
+                  .seq = (double)a->row_tokens,
                   .tp = f->ask.tp,
                   .cp = f->ask.cp,
                   .products = nbytes_of(a->gathered, 2) > 2 ? FSDP_F32 : FSDP_BF16,
