@@ -107,7 +107,7 @@ models/text/chat/filter fsdp/base.h models/text/chat/builtin models/text/chat/va
 models/text/chat/syntax fsdp/base.h models/text/chat/value
 models/text/chat/value fsdp/base.h
 models/remote           ckpt.h fsdp/base.h models/data/source
-models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/config models/curves models/data/line models/data/tokens models/family models/from models/generate models/nn models/plan/answer models/plan/cluster models/plan/measure models/plan/scale models/plan/search models/remote models/text/chat models/text/tokenizer models/text/train models/train models/train/node models/train/setup models/top
+models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/config models/curves models/data/line models/data/tokens models/family models/from models/generate models/nn models/plan models/plan/answer models/plan/cluster models/plan/measure models/plan/scale models/plan/search models/remote models/text/chat models/text/tokenizer models/text/train models/top models/train models/train/node models/train/setup
 models/top             fsdp/base.h models/train/report
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/plan/answer models/plan/cluster models/plan/search models/train/node models/train/report models/train/save models/train/setup models/weights
 models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
