@@ -44,8 +44,18 @@ model 29M 512 1376 9 8
 awk 'BEGIN {srand(1); for (i = 0; i < 40000; i++) {for (k = 0; k < 12; k++) printf "%s ", rand(); print ""}}' |
     tr '0-9.' 'a-k' >text
 
-# The greatest resident size that a rank had at the end of a step.
-peak_kib() { sed -n 's/.*"memory_bytes": \([0-9.e+]*\).*/\1/p' metrics | sort -g | tail -1 | awk '{print $1 / 1024}'; }
+# KiB: the greatest proportional size that a rank of a run has; pages that ranks share count in parts.
+peak_pss() { # pid of fsdp-launch
+    local most=0 now p
+    while kill -0 "$1" 2>/dev/null; do
+        for p in $(pgrep -P "$1"); do
+            now=$(awk '$1 == "Pss:" {print $2}' "/proc/$p/smaps_rollup" 2>/dev/null)
+            [ "${now:-0}" -gt "$most" ] && most=$now
+        done
+        sleep 0.05
+    done
+    echo "$most"
+}
 word() { awk -v key="$1" '{for (i = 1; i < NF; i++) if ($i == key) print $(i + 1)}' "$2"; }
 
 rows=()
@@ -54,8 +64,7 @@ one() { # what, model, ranks, overrides
     shift 3
     mkdir -p before after
     $first "$launch" -n "$n" -- "$real" measure "$run" before "$@" 2>err || { cat err; return; }
-    rm -f metrics
-    $first "$launch" -n "$n" --trace=run.json "$run" log.metrics=metrics "$@" >log 2>err || { cat err; return; }
+    $first "$launch" -n "$n" --trace=run.json "$run" "$@" >log 2>err || { cat err; return; }
     $first "$launch" -n "$n" -- "$real" measure "$run" after "$@" 2>err || { cat err; return; }
     "$real" plan "$run" "$n" before plan.json "$@" >planned || return
     "$real" plan "$run" "$n" after plan.json "$@" >planned2 || return
@@ -65,7 +74,8 @@ one() { # what, model, ranks, overrides
     planned=$(cat planned planned2 | awk '{s += $2} END {print s / NR}')
     memory=$(word memory planned)
     said=$(sed -n 's/^ *memory *\([0-9.]*\) MiB a rank.*/\1/p' log err | head -1)
-    peak=$(peak_kib)
+    "$launch" -n "$n" "$run" train.steps=60 "$@" >/dev/null 2>&1 &
+    peak=$(peak_pss $!)
     rows+=("$what|$n|$planned|$step|$memory|${said:-0}|${peak:-0}")
     echo "$what, $n ranks: planned $planned s, real $step s; $(uptime | sed 's/.*load/load/')" >&2
     [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp against "$KEEP/$what-$n.txt"; }
@@ -96,9 +106,9 @@ Written by \`make bench-plan\` ($(date -u +%Y-%m-%d)): sweeps of a configuration
 plan is the mean of both, the step the median of a run's traced steps. Machine: $(nproc) cores,
 $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1). At the beginning: ${began}; at the end: $ended.
 4 ranks and 3 ranks share the $(nproc) cores. Memory: \`planned\` is the plan's, \`said\` what the run reports at its
-start, \`peak\` a rank's greatest resident size at the end of a step, which has in it what a process
-takes before it trains (\`base\`: the least of peak less planned over the rows, taken for all of
-them), and pages of other ranks' shared memory that it has read, which no plan counts for it.
+start, \`peak\` a rank's greatest proportional size (Pss) in another run of 60 steps, where pages that ranks share count
+in parts. It has in it what a process takes before it trains (\`base\`: the least of peak less planned over the rows,
+taken for all of them).
 
 | run | ranks | planned, ms | real, ms | error | planned, MiB | said, MiB | peak, MiB | error of planned + base |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
