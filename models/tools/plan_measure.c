@@ -7,7 +7,6 @@
 
 #include "boot.h"
 #include "config/config.h"
-#include "fsdp/mesh.h"
 #include "nn/nn.h"
 #include "plan.h"
 #include "plan/measure/measure.h"
