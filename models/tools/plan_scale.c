@@ -148,7 +148,7 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-static bool show(void *ctx, int nplanned, int nall)
+static bool show_progress(void *ctx, int nplanned, int nall)
 {
     double *last = ctx;
     const double now = fsdp_time_now();
@@ -212,7 +212,7 @@ int plan_scale(const struct plan_asked *asked, const struct plan_settings *set, 
         .to = set->scale.to,
         .batch = set->scale_batch == PLAN_BATCH_CONSTANT ? SCALE_CONSTANT : SCALE_PER_GPU,
         .from_question = set->ngpus || set->nnodes || asked->cluster.ngpus,
-        .progress = show,
+        .progress = show_progress,
         .ctx = &last,
     };
     struct sigaction old, action = {.sa_handler = interrupt};

@@ -340,7 +340,7 @@ static int probe(struct scale *s, struct run *r, struct fsdp_err *err)
     return rc;
 }
 
-static void begin(struct scale *s, struct run *r)
+static void begin_run(struct scale *s, struct run *r)
 {
     struct config_batch batch;
 
@@ -367,7 +367,7 @@ int scale_make(struct scale *out, const struct question *q, const struct scale_o
     FSDP_TRY(config_load(&run.config, q->config, q->noverrides, q->overrides, err));
     run.nall = 1 + NKINDS * out->npoints;
     run.group = node;
-    begin(out, &run);
+    begin_run(out, &run);
     const int rc = probe(out, &run, err);
     for (int kind = 0; kind < NKINDS && rc == FSDP_OK; kind++)
         add_line(out, &run, (enum kind)kind, names[kind]);
