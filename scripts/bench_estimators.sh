@@ -34,8 +34,8 @@ PY
 cat <<'END'
 # Memory: estimators and the plan
 
-Estimators count the states of a model: weights, gradients, moments. A run takes more: what is gathered, gradients on
-their way, activations, logits. `fsdp-plan` prints all of it, because it is the plan that the run takes.
+Estimators count the states of a model: weights, gradients, moments. A run takes more: gathered parameters, gradients
+that are not reduced yet, activations, logits. `fsdp-plan` prints all of it, because it is the plan that the run takes.
 
 `accelerate estimate-memory` answers for one device without sharding ("training with Adam"); DeepSpeed's
 `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs` answer for GPUs of a node and nodes.

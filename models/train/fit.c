@@ -77,7 +77,7 @@ static void tell_settings(const struct advised *item, const struct config *confi
     }
 }
 
-static void tell(const struct answer *now, const struct question *question,
+static void tell_advice(const struct answer *now, const struct question *question,
                  const struct config *config, const char *word)
 {
     enum { MOST_SECONDS = 3 };
@@ -121,7 +121,7 @@ bool train_fit_tell(const struct train_parts *p, const struct fsdp_node_map *nod
     if (!answer_make(&now, &question, NULL)) {
         fits = now.fits;
         if (!fits)
-            tell(&now, &question, p->config, word);
+            tell_advice(&now, &question, p->config, word);
     }
     cluster_close(&cluster);
     return fits;

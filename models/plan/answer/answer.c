@@ -119,7 +119,7 @@ static struct answer_band band_of(const struct answer *a, const struct cluster *
             .35, "assumed constants: there is no published run on this device", true};
     if (a->nranks > PUBLISHED_NRANKS)
         return (struct answer_band){
-            .35, "extrapolated: no published run with one list has more than 512 GPUs", true};
+            .35, "extrapolated: no published run has more than 512 GPUs", true};
     return (struct answer_band){.2, "fitted to published runs: 9 of 10 are within 20 %", false};
 }
 

@@ -153,11 +153,11 @@ static void print_failures(const struct answer *a, FILE *to)
     putc('\n', to);
     if (!isfinite(g->interval_s) || !(g->interval_s > 0))
         return;
-    fprintf(to, "  %-36s %12s   each holds training for %s\n",
+    fprintf(to, "  %-36s %12s   each holds it for %s\n",
             a->saves ? "a checkpoint every" : "with a checkpoint every",
             answer_long(every, g->interval_s), answer_seconds(held, a->save_held_s));
     if (a->storage_is_assumed)
-        fprintf(to, "  %-36s %9.0f GB/s   assumed (reliability.storage)\n",
+        fprintf(to, "  %-36s %9.0f GB/s   assumed\n",
                 "storage of checkpoints", ANSWER_STORAGE * 1e-9);
     if (g->best_share > g->share + 0.001)
         fprintf(to, "  %-36s %12s   goodput %.1f %%\n", "best would be every",
