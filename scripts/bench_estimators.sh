@@ -17,7 +17,7 @@ model() { # folder, width, ffn, layers, heads, key heads, vocabulary
 }
 model llama-8b 4096 14336 32 32 8 128256
 model llama-70b 8192 28672 80 64 8 128256
-gb() { awk -v n="$1" 'BEGIN { printf "%.3g", n / 1e9 }'; }
+gb() { awk -v n="$1" 'BEGIN { n /= 1e9; printf n < 100 ? "%.3g" : "%.0f", n }'; }
 peers() { "$top/scripts/with_deepspeed.sh" sh -c "\$DEEPSPEED_PYTHON '$top/scripts/estimators.py' $*" 2>/dev/null | tail -n 1; }
 key() { python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$1" "$2"; }
 ours() { # which: states or all; arguments of fsdp-plan
