@@ -153,9 +153,9 @@ class Dropped(torch.nn.Module):
             key = (key ^ byte) * 0x100000001b3 % 2**64
         self.p, self.key = p, key
 
-    def words(self, counters):
+    def words(self, counters, row):
         low = np.uint64(2**32 - 1)
-        c = [counters & low, counters >> np.uint64(32), np.full_like(counters, Dropped.step), np.zeros_like(counters)]
+        c = [counters & low, counters >> np.uint64(32), np.full_like(counters, row), np.zeros_like(counters)]
         k = [self.key % 2**32, self.key >> 32]
         for _ in range(10):
             a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
@@ -164,12 +164,23 @@ class Dropped(torch.nn.Module):
             k = [(k[0] + 0x9E3779B9) % 2**32, (k[1] + 0xBB67AE85) % 2**32]
         return np.stack(c)
 
-    def forward(self, x):
-        at = np.arange(x[0].numel(), dtype=np.uint64)
+    def kept(self, nelem, row):
+        at = np.arange(nelem, dtype=np.uint64)
         counters = at // np.uint64(32) * np.uint64(8) + at % np.uint64(8)
-        words = self.words(counters)[at.astype(np.int64) % 32 // 8, np.arange(len(at))]
-        kept = torch.from_numpy((words >= int(self.p * 2**32)).astype(np.float64)).reshape(x.shape)
-        return x * kept / (1 - self.p)
+        words = self.words(counters, row)[at.astype(np.int64) % 32 // 8, np.arange(len(at))]
+        return torch.from_numpy((words >= int(self.p * 2**32)).astype(np.float64))
+
+    def forward(self, x):
+        return x * self.kept(x[0].numel(), Dropped.step).reshape(x.shape) / (1 - self.p)
+
+
+class DroppedHead(Dropped):
+    """At the head each position has a number of its own."""
+
+    def forward(self, x):
+        T = x.shape[1]
+        kept = [self.kept(x.shape[2], Dropped.step * T + t) for t in range(T)]
+        return x * torch.stack(kept).reshape(x.shape) / (1 - self.p)
 
 
 def drop(model, p):
@@ -183,6 +194,9 @@ def drop(model, p):
         parts = 2 + any(MAGNITUDE in name for name in own)
         for i, name in enumerate(maps):
             layer.get_submodule(name).lora_dropout["default"] = Dropped(p, number, 4 + nbase + parts * i)
+    head = model.base_model.model.get_submodule(HEAD)
+    if hasattr(head, "lora_dropout"):
+        head.lora_dropout["default"] = DroppedHead(p, len(layers), 4)
 
 
 def dropped(family, p, *kinds):
