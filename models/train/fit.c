@@ -105,10 +105,11 @@ bool train_fit_tell(const struct train_parts *p, const struct fsdp_node_map *nod
     const int node_nranks = nodes->nranks / (nodes->nnodes > 0 ? nodes->nnodes : 1);
     const char *word = gpu_word(p);
     struct cluster cluster;
+    struct fsdp_err err = FSDP_ERR_INIT;
     struct answer now;
     bool fits = true;
 
-    if (cluster_words(&cluster, word, "400Gbx8", node_nranks, NULL))
+    if (cluster_words(&cluster, word, "400Gbx8", node_nranks, &err))
         return true;
     set_memory(&cluster, p, node_nranks);
     const struct question question = {.config = config,
@@ -118,7 +119,7 @@ bool train_fit_tell(const struct train_parts *p, const struct fsdp_node_map *nod
                                       .ngpus = nodes->nranks,
                                       .tokens = -1,
                                       .quick = true};
-    if (!answer_make(&now, &question, NULL)) {
+    if (!answer_make(&now, &question, &err)) {
         fits = now.fits;
         if (!fits)
             tell_advice(&now, &question, p->config, word);

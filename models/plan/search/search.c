@@ -325,10 +325,11 @@ static void refine(struct space *s)
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < sizeof more / sizeof more[0] && goes_on(s); k++) {
             struct search_point found = {.change = front[i].change, .ngpus = front[i].ngpus};
+            struct fsdp_err err = FSDP_ERR_INIT;
             q.ngpus = found.ngpus;
             add_setting(&found.change, more[k]);
             s->out->nplanned++;
-            if (change_answer(&found.answer, &q, &found.change, NULL) || !found.answer.fits)
+            if (change_answer(&found.answer, &q, &found.change, &err) || !found.answer.fits)
                 continue;
             found.token_s = found.answer.step_s / found.answer.step_tokens;
             found.token_gpu_s = found.token_s * found.ngpus;
@@ -382,7 +383,8 @@ static void mark_equal(struct search_result *out, enum search_goal goal)
  * be too few for the run as it stands. */
 static int search_world(struct space *s, int ngpus, bool all, struct fsdp_err *err)
 {
-    int rc = open_space(s, ngpus, 0, all ? err : NULL);
+    struct fsdp_err smaller = FSDP_ERR_INIT;
+    int rc = open_space(s, ngpus, 0, all ? err : &smaller);
 
     if (rc)
         return all ? rc : FSDP_OK;
