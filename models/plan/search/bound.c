@@ -4,9 +4,8 @@
 
 #include "search.h"
 
-/* Masters (4 bytes, split 2), two moments and the gradient of what is trained. Padding, gathered
- * copies and buffers come on top, and are left out. Optimizers with fewer moments make it larger
- * than it is: then only the gradient counts. */
+/* Masters (4 bytes, split 2) and moments, as large as the run's own without their padding, for
+ * which a tenth is taken off. Gradients, gathered copies and buffers come on top. */
 double bound_states(const struct answer *a, int shard_nranks, bool narrow_moments, bool split,
                     bool offloaded)
 {
@@ -17,7 +16,5 @@ double bound_states(const struct answer *a, int shard_nranks, bool narrow_moment
             optim += a->memory[i].nbytes * a->shard_nranks;
     const double moments = offloaded ? 0 : narrow_moments ? optim / 4 : optim;
     const double masters = offloaded ? 0 : (split ? 2 : 4) * a->ntrained;
-    const double least = (moments + masters) / shard_nranks;
-    /* The base's own rows have its padding. */
-    return 0.9 * least;
+    return 0.9 * (moments + masters) / shard_nranks;
 }

@@ -172,6 +172,7 @@ static void add_to_front(struct search_result *out, const struct search_point *p
         if (!dominates(p, &out->front[i]))
             out->front[n++] = out->front[i];
     if (n == SEARCH_MAX_FRONT) { /* the worst for the goal gives way */
+        out->ncut++;
         if (worth(&out->front[n - 1], goal) <= worth(p, goal)) {
             out->nfront = n;
             return;
@@ -215,43 +216,60 @@ static void learn_bounds(struct bounds *b, const struct answer *a)
     *b = (struct bounds){work / a->accumulation, activations(a), true};
 }
 
-/* Can the point be on the front at all? */
-static bool is_hopeless(const struct space *s, const struct point *p)
+enum tried { TRIED_FITS, TRIED_LARGE, TRIED_NOT };
+
+/* Bytes that a point takes at least; `saved` is what its masters and moments take. */
+static double least_nbytes(const struct space *s, const struct point *p, bool saved)
+{
+    return s->bounds[p->rows][p->checkpointing][p->types].activation_nbytes +
+           bound_states(&s->base, s->strategy[p->strategy].shard_nranks, p->types & TYPE_MOMENTS,
+                        p->split, saved || p->saving > 1);
+}
+
+static bool is_too_large(const struct space *s, const struct point *p)
+{
+    const struct answer *base = &s->base;
+    return base->limit_nbytes > 0 &&
+           least_nbytes(s, p, false) + base->reserved_nbytes > base->limit_nbytes;
+}
+
+/* Whatever saves memory: is a point of the front better in everything? */
+static bool is_dominated(const struct space *s, const struct point *p)
 {
     const struct bounds *b = &s->bounds[p->rows][p->checkpointing][p->types];
-    const struct answer *base = &s->base;
+    const double accumulation = ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
     struct search_point least = {.ngpus = s->ngpus};
 
     describe(&least.change, s, p);
-    if (s->opts->no_bounds || !b->known)
-        return false;
-    const double accumulation = ceil((double)s->step_rows / ((double)s->rows[p->rows] * s->ngpus));
-    least.answer.device_nbytes =
-        b->activation_nbytes + bound_states(base, s->strategy[p->strategy].shard_nranks,
-                                            p->types & TYPE_MOMENTS, p->split, p->saving > 1);
+    least.answer.device_nbytes = least_nbytes(s, p, true);
     least.token_s =
-        b->micro_work_s * accumulation / ((double)s->step_rows * (double)base->row_tokens);
+        b->micro_work_s * accumulation / ((double)s->step_rows * (double)s->base.row_tokens);
     least.token_gpu_s = least.token_s * s->ngpus;
-    if (base->limit_nbytes > 0 &&
-        least.answer.device_nbytes + base->reserved_nbytes > base->limit_nbytes)
-        return true;
     for (int i = 0; i < s->out->nfront; i++)
         if (dominates(&s->out->front[i], &least))
             return true;
     return false;
 }
 
-enum tried { TRIED_FITS, TRIED_LARGE, TRIED_NOT };
+/* What a plan would say, as far as bounds can. */
+static bool is_ruled_out(enum tried *out, const struct space *s, const struct point *p)
+{
+    if (s->opts->no_bounds || !s->bounds[p->rows][p->checkpointing][p->types].known)
+        return false;
+    *out = is_dominated(s, p) ? TRIED_NOT : TRIED_LARGE;
+    return *out == TRIED_NOT || is_too_large(s, p);
+}
 
 static enum tried try_point(struct space *s, const struct point *p)
 {
     struct question q = *s->q;
     struct search_point found = {.ngpus = s->ngpus};
     struct fsdp_err err = FSDP_ERR_INIT;
+    enum tried tried;
 
-    if (is_hopeless(s, p)) {
+    if (is_ruled_out(&tried, s, p)) {
         s->out->npruned++;
-        return TRIED_LARGE;
+        return tried;
     }
     q.ngpus = s->ngpus;
     q.quick = true;

@@ -43,6 +43,7 @@ struct search_result {
      * The best for the goal come first, and of equal ones those that change fewer numbers. */
     struct search_point front[SEARCH_MAX_FRONT];
     int nfront;
+    int ncut; /* points that had no place there, the worst for the goal */
     int nplanned, npruned, nrefused, nlarge; /* nlarge: planned, and did not fit */
     bool complete;
     /* Where nothing fits: of what does not fit, the one with the least memory. */
@@ -64,8 +65,7 @@ struct bounds {
     double activation_nbytes; /* saved for backward */
     bool known;
 };
-/* Bytes of a GPU that masters, moments, gradients and gathered copies take at least, when the
- * trained parameters are divided among so many ranks. */
+/* Bytes of a GPU that masters and moments take at least, divided among so many ranks. */
 double bound_states(const struct answer *answer, int shard_nranks, bool narrow_moments, bool split,
                     bool offloaded);
 

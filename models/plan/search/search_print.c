@@ -88,5 +88,7 @@ void search_print(const struct search_result *r, const struct question *q,
             goals[opts->goal], ANSWER_EQUAL_PERCENT);
     for (int i = 0; i < r->nfront; i++)
         print_point(&r->front[i], i + 1, to);
+    if (r->ncut)
+        fprintf(to, "%d more points, worse by %s, are not listed\n", r->ncut, goals[opts->goal]);
     print_runs(r, q, file, to);
 }
