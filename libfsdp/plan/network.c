@@ -86,9 +86,9 @@ static double ring_latency(const struct fsdp_net_clock *net, struct fsdp_group g
     return net->node_hop_s * (g.nranks - g.nnodes) + net->net_hop_s * (g.nnodes - 1);
 }
 
-/* Over the network a byte that a rank receives in a ring passes the node's cards once for the
- * whole ring, as many rings as the node has groups. `carried` is the part of the share that a link
- * can give: a fair rate counts what is lost to the protocol, too. */
+/* Over the network a byte that a rank receives in a ring passes the node's cards once for the whole
+ * ring, as many rings as the node has groups. What the cards do not reach counts as load, too: so
+ * that groups together get no more than they would reach. */
 static void load_links(struct fsdp_transfer *t, const struct fsdp_net_clock *net,
                        struct fsdp_group g)
 {
@@ -163,10 +163,8 @@ struct fsdp_transfer fsdp_algorithm_transfer(const struct fsdp_net_clock *net,
 }
 
 /* Where it was measured, that counts: no faster than the rate of its links, the rest latency. */
-static struct fsdp_transfer measured_transfer(const struct fsdp_net_clock *net,
-                                              struct fsdp_transfer t, double seconds)
+static struct fsdp_transfer measured_transfer(struct fsdp_transfer t, double seconds)
 {
-    (void)net;
     const double carried = t.rate > 0 && isfinite(t.rate) ? t.nbytes / t.rate : 0;
 
     if (carried <= seconds) {
@@ -195,7 +193,7 @@ struct fsdp_transfer fsdp_collective_transfer(const struct fsdp_net_clock *net,
             best = t;
     }
     if (seconds >= 0)
-        return measured_transfer(net, best, seconds);
+        return measured_transfer(best, seconds);
     best.latency_s *= several;
     return best;
 }

@@ -46,7 +46,7 @@ struct plan_asked {
     struct cluster cluster;
     struct question question;
     char *overrides[PLAN_MAX_OVERRIDES];
-    char *owned[8]; /* of overrides: those that --model made */
+    char *owned[4]; /* of overrides: those that --model made */
     int nowned;
 };
 

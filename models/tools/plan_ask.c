@@ -2,7 +2,6 @@
 /* fsdp-plan's question, from the command line. */
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -68,21 +67,12 @@ static int add_override(struct plan_asked *a, char *override, struct fsdp_err *e
     return FSDP_OK;
 }
 
-__attribute__((format(printf, 3, 4))) static int
-add_made(struct plan_asked *a, struct fsdp_err *err, const char *format, ...)
+/* Takes a text of fsdp_sprintf. */
+static int add_made(struct plan_asked *a, char *text, struct fsdp_err *err)
 {
-    char made[4096];
-    va_list args;
-
-    va_start(args, format);
-    const int len = vsnprintf(made, sizeof made, format, args);
-    va_end(args);
-    if (len >= (int)sizeof made)
-        return fsdp_err_set(err, FSDP_EINVAL, "--model: the name is too long");
-    char *text = fsdp_strdup(made, err);
     if (!text)
         return FSDP_ENOMEM;
-    a->owned[a->nowned++] = text;
+    a->owned[a->nowned++] = text; /* before it can be refused */
     return add_override(a, text, err);
 }
 
@@ -90,6 +80,8 @@ add_made(struct plan_asked *a, struct fsdp_err *err, const char *format, ...)
 static int describe_run(struct plan_asked *a, const struct plan_settings *set, struct fsdp_err *err)
 {
     enum { DEFAULT_SEQ = 4096, DEFAULT_BATCH = 1 << 22 };
+    static const char *const fixed[] = {"model.init=random", "data.path=FILL_IN",
+                                        "train.micro_batch_size=1", "fsdp.param_dtype=bfloat16"};
     const int seq = set->seq_len ? set->seq_len : DEFAULT_SEQ;
     const double batch = set->batch_tokens > 0 ? set->batch_tokens : DEFAULT_BATCH;
     long rows = (long)(batch / seq) / a->question.ngpus * a->question.ngpus;
@@ -101,16 +93,15 @@ static int describe_run(struct plan_asked *a, const struct plan_settings *set, s
                             batch, floor(batch / seq), seq, a->question.ngpus,
                             (double)a->question.ngpus * seq);
     rows = rows < a->question.ngpus ? a->question.ngpus : rows;
-    FSDP_TRY(add_made(a, err, "model.path=%s", set->model));
-    FSDP_TRY(add_made(a, err, "model.init=random"));
-    FSDP_TRY(add_made(a, err, "data.path=FILL_IN"));
-    FSDP_TRY(add_made(a, err, "data.seq_len=%d", seq));
-    FSDP_TRY(add_made(a, err, "train.global_batch_size=%ld", rows));
-    FSDP_TRY(add_made(a, err, "train.micro_batch_size=1"));
-    FSDP_TRY(add_made(a, err, "train.steps=%.0f",
-                      set->tokens > 0 ? ceil(set->tokens / ((double)rows * seq)) : 1));
     a->question.tokens = set->tokens > 0 ? set->tokens : -1;
-    return add_made(a, err, "fsdp.param_dtype=bfloat16");
+    const double steps = set->tokens > 0 ? ceil(set->tokens / ((double)rows * seq)) : 1;
+    FSDP_TRY(add_made(a, fsdp_sprintf(err, "model.path=%s", set->model), err));
+    FSDP_TRY(add_made(a, fsdp_sprintf(err, "data.seq_len=%d", seq), err));
+    FSDP_TRY(add_made(a, fsdp_sprintf(err, "train.global_batch_size=%ld", rows), err));
+    FSDP_TRY(add_made(a, fsdp_sprintf(err, "train.steps=%.0f", steps), err));
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        FSDP_TRY(add_override(a, (char *)(uintptr_t)fixed[i], err));
+    return FSDP_OK;
 }
 
 static int take_operands(struct plan_asked *a, const struct plan_settings *set,

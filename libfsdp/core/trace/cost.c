@@ -107,13 +107,13 @@ static double guess_seconds(const struct fsdp *f, const struct sched_op *op,
                                       .n = nelem,
                                       .k = 1,
                                       .type = FSDP_BF16};
-    struct fsdp_device_clock device = clock->device;
+    const struct fsdp_device_clock *d = &clock->device;
+    const double peak = d->flops_16 > 0 ? d->flops_16 : d->flops_32;
+    /* Its shape means nothing: the rate is that of large products. */
+    const double seconds = product.times * fsdp_work_flops(&product) / (peak * d->product_share);
 
-    device.product_half = 0; /* its shape means nothing */
-    const double flops = product.times * fsdp_work_flops(&product);
-    const double peak = device.flops_16 > 0 ? device.flops_16 : device.flops_32;
-    work_s[FSDP_WORK_PRODUCT] += flops / (peak * device.product_share);
-    return flops / (peak * device.product_share);
+    work_s[FSDP_WORK_PRODUCT] += seconds;
+    return seconds;
 }
 
 static bool is_done_in(const struct fsdp *f, const struct sched_op *op,
