@@ -137,7 +137,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-ckpt bench-plan plan-charts check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-deepspeed check-deepspeed-run check-tutorials check-tutorials-run check-slurm \
+.PHONY: FORCE bench-ckpt bench-plan bench-estimators plan-charts check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-deepspeed check-deepspeed-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 site check-site demo demo-text bench \
 	install uninstall format lint clean
 
@@ -354,6 +354,13 @@ plan-charts: $(BIN)/fsdp-plan
 ##                  docs/results/plan-cpu.md (10 minutes, on a machine that does nothing else)
 bench-plan: all $(BENCHES)
 	@BIN='$(abspath $(BIN))' scripts/bench_plan.sh
+
+## bench-estimators memory as accelerate and DeepSpeed estimate it, as fsdp-plan plans it, and as real runs take it;
+##                  writes docs/results/estimators.md (fetches both from PyPI)
+bench-estimators: all
+	@$(DEPS) interop
+	@BIN='$(abspath $(BIN))' scripts/with_python.sh torch scripts/bench_estimators.sh >build/estimators.md
+	@mv build/estimators.md docs/results/estimators.md
 
 ## check-memory     peak memory of merge and reshard on checkpoints of 8 GB from 2, 8 and 64 ranks, and of
 ##                  fsdp-tokenize on 100 MB and 1 GB

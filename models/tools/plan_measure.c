@@ -262,6 +262,7 @@ static int take_tables(struct cluster *c, const struct measured *m, const char *
 static int take_numbers(struct cluster *c, const struct measured *m, struct fsdp_err *err)
 {
     FSDP_TRY(cluster_set_number(c, CLUSTER_MEASURED_JITTER, m->jitter, err));
+    FSDP_TRY(cluster_set_number(c, CLUSTER_MEASURED_SCATTER, m->scatter, err));
     if (m->contention >= 0)
         FSDP_TRY(cluster_set_number(c, CLUSTER_MEASURED_CONTENTION, m->contention, err));
     if (m->host_nbytes_per_s > 0)

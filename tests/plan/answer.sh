@@ -55,6 +55,14 @@ assert all(n["origin"] in ("data sheet", "measured", "fitted", "assumed", "given
 assert len(json.load(open("plan.json"))["traceEvents"]) > 1000
 PY
 echo $?)" "the JSON has the table's numbers, with bands and origins, and the trace the list"
+for spread in 0.01 0.12; do
+    printf 'gpu: h100\nmeasured: {gemm: [[bf16, 8192, 4096, 4096, 6e14]], scatter: %s}\n' $spread >cluster.yaml
+    run --model llama --seq 8192 --gpus 8 --cluster cluster.yaml
+    grep '^error' log >>bands
+done
+ok "$(holds <(sed -n 1p bands) ' 5 %  the clock was measured on this cluster$' &&
+    holds <(sed -n 2p bands) '12 %  the clock was measured .*; its measurements differ by as much$'; echo $?)" \
+    "a clock's own measurements bound its band: $(cat bands err)"
 run --model llama --seq 8192 --gpus 8 --json - train.micro_batch_size=4
 ok "$([ $? = 1 ] && python3 -c 'import json,sys; a = json.load(open("log")); assert not a["memory"]["fits"]'; echo $?)" \
     "a run that does not fit ends with 1; JSON on standard output is alone there"

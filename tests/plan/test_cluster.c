@@ -571,10 +571,11 @@ static void test_measure(void)
            !cluster_set_number(&c, CLUSTER_MEASURED_JITTER, .05, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_STEP_MS, .5, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_HOST, 7e9, &err) &&
+           !cluster_set_number(&c, CLUSTER_MEASURED_SCATTER, .08, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_CONTENTION, .2, &err),
        "tables that were measured: %s", err.text);
     ok(c.basis == CLUSTER_MEASURED && c.clock.device.products.nrates == 2 &&
-           c.clock.net.contention == .2 && c.clock.net.jitter == .05 &&
+           c.clock.net.contention == .2 && c.clock.net.jitter == .05 && c.scatter == .08 &&
            near(c.clock.device.step_s, 5e-4) && c.clock.net.host_nbytes_per_s == 7e9,
        "are in the clock");
     ok(near(fsdp_pass_seconds(&c.clock.device, FSDP_PASS_LOSS, true, FSDP_BF16, 1e6), 1e6 / 5e9) &&
@@ -585,7 +586,7 @@ static void test_measure(void)
            !cluster_write(&c, path_of("cpu.yaml"), &err),
        "written: %s", err.text);
     ok(!cluster_load(&d, path_of("cpu.yaml"), &err) && same_clock(&c, &d) && d.node_ngpus == 4 &&
-           !strcmp(d.gpu, "cpu") && d.clock.device.copies.nrates == 2 &&
+           !strcmp(d.gpu, "cpu") && d.clock.device.copies.nrates == 2 && d.scatter == .08 &&
            d.clock.device.copies.rate[0].n == copies[d.clock.device.copies.rate[0].k > 1 ? 0 : 1].n,
        "and read: %s", err.text);
     cluster_close(&d);

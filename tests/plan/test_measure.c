@@ -100,8 +100,8 @@ static void check_tables(void)
     mkdir("again", 0700);
     ok(measured_write(&m, "again", &err) == FSDP_OK && measured_read(&again, "again", &err) == 0 &&
            again.nproducts == m.nproducts && again.ncopies == m.ncopies &&
-           again.ncollectives == m.ncollectives && again.jitter == m.jitter &&
-           again.copies[3].n == m.copies[3].n,
+           again.ncollectives == m.ncollectives && again.jitter == m.jitter && m.scatter > 0 &&
+           again.scatter == m.scatter && again.copies[3].n == m.copies[3].n,
        "and written again the same: %s", err.text);
     measured_apply(&clock, &m, true);
     ok(clock.device.serial && fsdp_work_seconds(&clock.device, &work) > 0 &&

@@ -107,8 +107,14 @@ static struct answer_band band_of(const struct answer *a, const struct cluster *
 {
     enum { PUBLISHED_NRANKS = 512 }; /* the most with one collective a unit */
 
+    const double measured = .05;
+
+    if (c->basis == CLUSTER_MEASURED && c->scatter > measured)
+        return (struct answer_band){
+            c->scatter,
+            "the clock was measured on this cluster; its measurements differ by as much", false};
     if (c->basis == CLUSTER_MEASURED)
-        return (struct answer_band){.05, "the clock was measured on this cluster", false};
+        return (struct answer_band){measured, "the clock was measured on this cluster", false};
     if (c->basis == CLUSTER_CALIBRATED)
         return (struct answer_band){.1, "the clock was calibrated by a run on this cluster", false};
     if (has_own_numbers(c))
@@ -118,8 +124,8 @@ static struct answer_band band_of(const struct answer *a, const struct cluster *
         return (struct answer_band){
             .35, "assumed constants: there is no published run on this device", true};
     if (a->nranks > PUBLISHED_NRANKS)
-        return (struct answer_band){
-            .35, "extrapolated: no published run has more than 512 GPUs", true};
+        return (struct answer_band){.35, "extrapolated: no published run has more than 512 GPUs",
+                                    true};
     return (struct answer_band){.2, "fitted to published runs: 9 of 10 are within 20 %", false};
 }
 

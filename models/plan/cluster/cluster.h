@@ -66,6 +66,7 @@ struct cluster {
     char currency[8];                                       /* "$" */
     double factor[CLUSTER_NFACTORS];
     enum cluster_basis basis;
+    double scatter;   /* how far repeated measurements differ, relative; 0: not said */
     const char *path; /* the cluster.yaml; "" where words made it */
     struct cluster_impl *impl;
 };
@@ -99,6 +100,7 @@ enum cluster_number {
     CLUSTER_MEASURED_JITTER,     /* sigma of a rank's step: net.jitter */
     CLUSTER_MEASURED_STEP_MS,    /* of a step besides its list: 1000 * device.step_s */
     CLUSTER_MEASURED_HOST,       /* bytes/s of copies to and from the host: net.host_nbytes_per_s */
+    CLUSTER_MEASURED_SCATTER,    /* of repeated measurements: cluster.scatter */
     CLUSTER_NNUMBERS
 };
 /* Sets one, in place of the one there was. */

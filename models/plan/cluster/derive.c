@@ -250,6 +250,13 @@ static enum cluster_basis basis_of(const struct cluster *c)
     return CLUSTER_STOCK;
 }
 
+static double scatter_of(const struct cluster_raw *raw)
+{
+    const double given = raw->measured.number[CLUSTER_MEASURED_SCATTER];
+
+    return is_given(given) && !raw->other_gpu ? given : 0;
+}
+
 static double or_else(double x, double other)
 {
     return is_given(x) ? x : other;
@@ -289,6 +296,7 @@ static void derive_rest(struct cluster *c)
     copy_text(c->currency, sizeof c->currency, raw->currency);
     for (int i = 0; i < CLUSTER_NFACTORS; i++)
         c->factor[i] = raw->measured.factor[i];
+    c->scatter = scatter_of(raw);
     c->path = c->impl->path ? c->impl->path : "";
 }
 

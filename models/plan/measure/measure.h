@@ -65,6 +65,7 @@ struct measured {
      * average; 0 on GPUs, and over several nodes. */
     double rendezvous_s;
     double jitter;              /* sigma of a rank's time for the same work */
+    double scatter;             /* relative standard deviation of one call's windows, mean of all */
     double memory_nbytes_per_s; /* of large copies, read and write */
     double product_per_s;       /* FLOP/s of the fastest product */
     size_t max_products, max_attention, max_copies, max_collectives;

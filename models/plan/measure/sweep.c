@@ -34,6 +34,8 @@ int measure_run(struct measured *out, const struct measure_opts *opts, struct fs
         out->jitter = jitter_of(s);
     if (rc == FSDP_OK && opts->mesh)
         rc = sweep_collectives(s, err);
+    if (rc == FSDP_OK && s->nsweeps)
+        out->scatter = s->scatter / s->nsweeps;
     if (rc == FSDP_OK && opts->mesh && !fsdp_device_is_host(opts->device))
         rc = sweep_contention(s, err);
     if (s && s->opts)

@@ -22,6 +22,8 @@ struct sweep {
     double *all;                      /* [size * SWEEP_WINDOWS] */
     double spread[SWEEP_MAX_JITTERS]; /* of the slowest rank over the mean, less 1 */
     int nspread;
+    double scatter; /* sum over nsweeps of the windows' standard deviation over their mean */
+    int nsweeps;
     double late_sum; /* of collectives: mean less median */
     int nlate;
 };

@@ -17,6 +17,16 @@ double sweep_mean(const double *values, int n)
     return n > 0 ? sum / n : 0;
 }
 
+static double relative_deviation(const double *values, int n)
+{
+    const double mean = sweep_mean(values, n);
+    double squares = 0;
+
+    for (int i = 0; i < n; i++)
+        squares += (values[i] - mean) * (values[i] - mean);
+    return n > 1 && mean > 0 ? sqrt(squares / (n - 1)) / mean : 0;
+}
+
 /* Random, because the power that products take, and so their speed, depends on the values. */
 static int fill_pool(struct sweep *s, struct fsdp_err *err)
 {
@@ -114,6 +124,8 @@ int sweep_time(double *seconds, struct sweep *s, sweep_f *run, void *ctx, struct
             s->spread[s->nspread++] = most / means[w] - 1;
     }
     *seconds = sweep_mean(means, SWEEP_WINDOWS);
+    s->scatter += relative_deviation(means, SWEEP_WINDOWS);
+    s->nsweeps++;
     return FSDP_OK;
 }
 
