@@ -70,7 +70,7 @@ so that shared pages count once) beyond what it has with a model of 100 paramete
 END
 model tiny 16 16 1 1 1 256
 model llama-12m 384 1024 6 6 2 256
-model llama-34m 512 1408 10 8 8 4096
+model llama-32m 512 1408 10 8 8 256
 yes 'the plan of a rank is what a rank takes' | head -n 4000 >text
 run() { # model, ranks, strategy: the largest sum of PSS of a rank, in bytes
     cat >run.yaml <<YAML
@@ -93,7 +93,7 @@ YAML
 }
 for n in 1 2 4; do
     base=$(run tiny $n FULL_SHARD)
-    for m in llama-12m llama-34m; do
+    for m in llama-12m llama-32m; do
         for s in FULL_SHARD NO_SHARD; do
             [ "$n$s" = 1FULL_SHARD ] && continue
             taken=$(($(run $m $n $s) - base))

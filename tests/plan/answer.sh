@@ -56,7 +56,7 @@ assert len(json.load(open("plan.json"))["traceEvents"]) > 1000
 PY
 echo $?)" "the JSON has the table's numbers, with bands and origins, and the trace the list"
 for spread in 0.01 0.12; do
-    printf 'gpu: h100\nnode: {gpus: 8}\nmeasured: {gemm: [[bf16, 8192, 4096, 4096, 6e14]], scatter: %s}\n' $spread >cluster.yaml
+    printf 'gpu: h100\nnode: {gpus: 8}\nnetwork: none\nmeasured: {gemm: [[bf16, 8192, 4096, 4096, 6e14]], scatter: %s}\n' $spread >cluster.yaml
     run --model llama --seq 8192 --gpus 8 --cluster cluster.yaml
     grep '^error' log >>bands
 done
