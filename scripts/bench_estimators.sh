@@ -72,7 +72,7 @@ model tiny 16 16 1 1 1 256
 model llama-12m 384 1024 6 6 2 256
 model llama-32m 512 1408 10 8 8 256
 yes 'the plan of a rank is what a rank takes' | head -n 4000 >text
-run() { # model, ranks, strategy: the largest sum of PSS of a rank, in bytes
+run() { # model, ranks, strategy: the most that a rank has at a time (PSS), in bytes
     cat >run.yaml <<YAML
 model: {path: $1, init: random}
 data: {path: text, seq_len: 256}
@@ -80,13 +80,12 @@ train: {steps: 6, global_batch_size: 8, micro_batch_size: 1, threads: 1}
 fsdp: {sharding_strategy: $3}
 YAML
     "$BIN/fsdp-launch" -n "$2" run.yaml >log 2>err &
-    local job=$! most=0 pss p
+    local job=$! most=0 sum
+    # The mean over the ranks: one that ends earlier leaves the pages that both had to the other.
     while kill -0 $job 2>/dev/null; do
-        for p in $(pgrep -P $job); do
-            pss=$(awk '/^Pss:/ { print $2 * 1024 }' "/proc/$p/smaps_rollup" 2>/dev/null)
-            [ "${pss:-0}" -gt "$most" ] && most=$pss
-        done
-        sleep 0.02
+        sum=$(cat $(pgrep -P $job | sed 's|.*|/proc/&/smaps_rollup|') 2>/dev/null </dev/null | awk -v n="$2" '/^Pss:/ {s += $2} END {printf "%.0f", s * 1024 / n}')
+        [ "${sum:-0}" -gt "$most" ] && most=$sum
+        sleep 0.05
     done
     wait $job || cat err >&2
     echo "$most"

@@ -44,14 +44,12 @@ model 29M 512 1376 9 8
 awk 'BEGIN {srand(1); for (i = 0; i < 40000; i++) {for (k = 0; k < 12; k++) printf "%s ", rand(); print ""}}' |
     tr '0-9.' 'a-k' >text
 
-# KiB: the greatest proportional size that a rank of a run has; pages that ranks share count in parts.
-peak_pss() { # pid of fsdp-launch
-    local most=0 now p
+# KiB: the greatest proportional size that the ranks of a run have on average; pages that they share count in parts.
+peak_pss() { # pid of fsdp-launch, ranks
+    local most=0 now
     while kill -0 "$1" 2>/dev/null; do
-        for p in $(pgrep -P "$1"); do
-            now=$(awk '$1 == "Pss:" {print $2}' "/proc/$p/smaps_rollup" 2>/dev/null)
-            [ "${now:-0}" -gt "$most" ] && most=$now
-        done
+        now=$(cat $(pgrep -P "$1" | sed 's|.*|/proc/&/smaps_rollup|') 2>/dev/null </dev/null | awk -v n="$2" '/^Pss:/ {s += $2} END {printf "%.0f", s / n}')
+        [ "${now:-0}" -gt "$most" ] && most=$now
         sleep 0.05
     done
     echo "$most"
@@ -74,8 +72,8 @@ one() { # what, model, ranks, overrides
     planned=$(cat planned planned2 | awk '{s += $2} END {print s / NR}')
     memory=$(word memory planned)
     said=$(sed -n 's/^ *memory *\([0-9.]*\) MiB a rank.*/\1/p' log err | head -1)
-    "$launch" -n "$n" "$run" train.steps=60 "$@" >/dev/null 2>&1 &
-    peak=$(peak_pss $!)
+    "$launch" -n "$n" "$run" train.steps=12 "$@" >/dev/null 2>&1 &
+    peak=$(peak_pss $! "$n")
     rows+=("$what|$n|$planned|$step|$memory|${said:-0}|${peak:-0}")
     echo "$what, $n ranks: planned $planned s, real $step s; $(uptime | sed 's/.*load/load/')" >&2
     [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp against "$KEEP/$what-$n.txt"; }
@@ -106,7 +104,7 @@ Written by \`make bench-plan\` ($(date -u +%Y-%m-%d)): sweeps of a configuration
 plan is the mean of both, the step the median of a run's traced steps. Machine: $(nproc) cores,
 $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1). At the beginning: ${began}; at the end: $ended.
 4 ranks and 3 ranks share the $(nproc) cores. Memory: \`planned\` is the plan's, \`said\` what the run reports at its
-start, \`peak\` a rank's greatest proportional size (Pss) in another run of 60 steps, where pages that ranks share count
+start, \`peak\` a rank's greatest proportional size (Pss) in another run, where pages that ranks share count
 in parts. It has in it what a process takes before it trains (\`base\`: the least of peak less planned over the rows,
 taken for all of them).
 
