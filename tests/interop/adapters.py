@@ -343,9 +343,9 @@ def check(kind, run, *names):
             if not os.path.exists(path):
                 continue
             try:
-                print(f"ok - {family}, {kind}: {function(kind, family, path)}")
+                print(f"ok - {family}, {kind}, {run}: {function(kind, family, path)}")
             except Exception as e:
-                print(f"not ok - {family}, {kind}: {function.__name__}\n# {str(e)[:900]}")
+                print(f"not ok - {family}, {kind}, {run}: {function.__name__}\n# {str(e)[:900]}")
 
 
 def new(family, folder):

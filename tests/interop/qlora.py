@@ -12,9 +12,7 @@ check KIND RUN,... FAMILY...
                       bitsandbytes in fp32, within 1e-5; the tensors that FAMILY.linears names are those that
                       transformers has quantized; and FAMILY.full has the values that bitsandbytes decodes
 """
-import contextlib
 import functools
-import io
 import json
 import sys
 
@@ -119,10 +117,7 @@ def check(kind, runs, *names):
     families.load = load
     adapters.train = functools.cache(adapters.train)
     for run in runs.split(","):
-        lines = io.StringIO()
-        with contextlib.redirect_stdout(lines):
-            adapters.check(kind, run, *names)
-        print(lines.getvalue().replace("ok - ", f"ok - {run}: "), end="")
+        adapters.check(kind, run, *names)
     for family in names:
         check_peft(kind, family, runs.split(",")[0])
         if kind == "lora":

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # adapters.sh: what tests of adapters against PEFT share; `.` it after tap.sh. $families are those that a test is of,
-# and $checks is the Python program that checks runs (tests/interop/adapters.py, unless a test sets it).
-checks=adapters
+# and $checks is the Python program that checks runs (tests/interop/adapters.py, unless a test sets it). $behind stands
+# behind a family's name in the name of its model's folder.
+checks=adapters behind=
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 python() {
     "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/$1.py" "${@:2}"
 }
 
-# run KIND NAME RANKS OPTIONS... trains an adapter of each family.
-run() {
+# train KIND NAME RANKS OPTIONS... trains an adapter of each family.
+train() {
     local kind=$1 name=$2 ranks=$3 family out
     shift 3
     for family in $families; do
         out=$family.$kind.$name
         mkdir -p $out
         cat >$out/run.yaml <<END
-model: {path: $family}
+model: {path: $family$behind}
 lora: {path: $family.$kind.start}
 data: {path: tokens.bin, format: u16, seq_len: 24}
 train: {steps: 1, global_batch_size: 4, micro_batch_size: 1}
@@ -29,20 +30,25 @@ END
         ln -s ck/step-00000001/hf $out/sgd
         ln -s ck10/step-00000010/hf $out/adamw
     done
-    check $kind $name
 }
 
-# Its own TAP lines are counted with the others.
+# check KIND NAME: its own TAP lines are counted with the others.
 check() {
     python $checks check "$@" $families >checked 2>log || cat log
     local line
     while IFS= read -r line; do
         case $line in
-        'ok - '*) ok 0 "$2: ${line#ok - }" ;;
-        'not ok - '*) ok 1 "$2: ${line#not ok - }" ;;
+        'ok - '*) ok 0 "${line#ok - }" ;;
+        'not ok - '*) ok 1 "${line#not ok - }" ;;
         *) echo "$line" ;;
         esac
     done <checked
+}
+
+# As train, and checks it.
+run() {
+    train "$@"
+    check $1 $2
 }
 
 # Merged, fp32 and bf16.
