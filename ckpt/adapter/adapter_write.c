@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "ckpt/adapter.h"
 #include "file/safetensors.h"
 #include "util/text.h"
+
+enum { NAME_NBYTES = 1024 };
+#define WEIGHT ".weight"
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
@@ -18,6 +22,20 @@ static json_t *list_of(const char *const *texts, int ntexts, bool empty)
     json_t *list = ntexts || empty ? json_array() : json_null();
     for (int i = 0; i < ntexts; i++)
         json_array_append_new(list, json_string(texts[i]));
+    return list;
+}
+
+/* As transformers calls them, also where files do not. */
+static json_t *modules_of(const struct ckpt_adapter_spec *spec)
+{
+    json_t *list = list_of(spec->modules_to_save, spec->nmodules, false);
+    char weight[NAME_NBYTES], name[NAME_NBYTES];
+
+    for (int i = 0; i < spec->nmodules; i++) {
+        snprintf(weight, sizeof weight, "%s" WEIGHT, spec->modules_to_save[i]);
+        if (ckpt_adapter_module_name(name, sizeof name, weight))
+            json_array_set_new(list, (size_t)i, json_stringn(name, strlen(name) - strlen(WEIGHT)));
+    }
     return list;
 }
 
@@ -42,10 +60,10 @@ int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct
         spec->r, "lora_alpha", number_of(spec->alpha), "lora_dropout", spec->dropout,
         "target_modules", list_of(spec->targets, spec->ntargets, spec->nparameters > 0),
         "target_parameters", list_of(spec->parameters, spec->nparameters, false), "modules_to_save",
-        list_of(spec->modules_to_save, spec->nmodules, false), "use_rslora", spec->rslora,
-        "use_dora", spec->dora, "fan_in_fan_out", spec->transposed, "bias", "none",
-        "inference_mode", true, "init_lora_weights", true, "rank_pattern",
-        patterns_of(spec->rank_pattern), "alpha_pattern", patterns_of(spec->alpha_pattern));
+        modules_of(spec), "use_rslora", spec->rslora, "use_dora", spec->dora, "fan_in_fan_out",
+        spec->transposed, "bias", "none", "inference_mode", true, "init_lora_weights", true,
+        "rank_pattern", patterns_of(spec->rank_pattern), "alpha_pattern",
+        patterns_of(spec->alpha_pattern));
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 
     *out = text ? fsdp_sprintf(err, "%s\n", text) : NULL;
@@ -66,6 +84,7 @@ static int write_header(struct ckpt_adapter_file *f, const struct fsdp_tensor *t
 {
     struct ckpt_st_entry *entries =
         fsdp_alloc((size_t)ntensors + 1, sizeof *entries, "header", err);
+    char module[NAME_NBYTES];
     size_t nbytes = 0;
     char *header = NULL;
     int rc = entries ? FSDP_OK : FSDP_ENOMEM;
@@ -74,7 +93,9 @@ static int write_header(struct ckpt_adapter_file *f, const struct fsdp_tensor *t
         entries[i] = (struct ckpt_st_entry){.shape = tensors[i].shape,
                                             .dtype = (uint8_t)tensors[i].dtype,
                                             .ndim = (uint8_t)tensors[i].ndim};
-        entries[i].name = fsdp_sprintf(err, CKPT_ADAPTER_PREFIX "%s", tensors[i].name);
+        const bool renamed = ckpt_adapter_module_name(module, sizeof module, tensors[i].name);
+        entries[i].name =
+            fsdp_sprintf(err, CKPT_ADAPTER_PREFIX "%s", renamed ? module : tensors[i].name);
         rc = entries[i].name ? FSDP_OK : FSDP_ENOMEM;
     }
     if (rc == FSDP_OK)

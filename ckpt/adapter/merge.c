@@ -61,7 +61,8 @@ bool ckpt_adapters_change(const struct ckpt_adapters *a, const char *weight)
     struct ckpt_low low;
 
     for (int i = 0; a && i < a->count; i++)
-        if (ckpt_merged_whole(&a->all[i], weight) || ckpt_merged_low(&low, &a->all[i], weight))
+        if (ckpt_adapter_tensor(a->all[i].adapter, weight) ||
+            ckpt_merged_low(&low, &a->all[i], weight))
             return true;
     return false;
 }
@@ -185,7 +186,7 @@ int ckpt_adapters_apply(struct ckpt_adapters *a, const struct fsdp_tensor *weigh
                         const struct fsdp_box *box, void *values, struct fsdp_err *err)
 {
     for (int i = 0; i < a->count; i++) {
-        const struct ckpt_tensor *whole = ckpt_merged_whole(&a->all[i], weight->name);
+        const struct ckpt_tensor *whole = ckpt_adapter_tensor(a->all[i].adapter, weight->name);
         if (whole)
             return ckpt_merged_read(values, ckpt_adapter_ckpt(a->all[i].adapter), &whole->tensor,
                                     box, weight->dtype, err);

@@ -106,7 +106,5 @@ void ckpt_lengths_free(struct ckpt_lengths *lengths);
 /* The adapter's tensor that is this part ("lora_A.weight") of a weight; NULL where it has none. */
 const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const char *weight,
                                            const char *part);
-/* The tensor that takes the place of a weight; NULL where there is none. */
-const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight);
 
 #endif

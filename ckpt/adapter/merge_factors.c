@@ -37,21 +37,6 @@ const struct ckpt_tensor *ckpt_merged_part(const struct ckpt_merged *m, const ch
                                                                          : own;
 }
 
-static const struct ckpt_tensor *find_whole(const struct ckpt_merged *m, const char *weight)
-{
-    char name[NAME_NBYTES];
-    const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", weight);
-    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(m->adapter), name) : NULL;
-}
-
-const struct ckpt_tensor *ckpt_merged_whole(const struct ckpt_merged *m, const char *weight)
-{
-    char other[NAME_NBYTES];
-    const struct ckpt_tensor *own = find_whole(m, weight);
-    return !own && ckpt_adapter_module_name(other, sizeof other, weight) ? find_whole(m, other)
-                                                                         : own;
-}
-
 /* ---- factors --------------------------------------------------------------------------------- */
 
 static int take(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)

@@ -410,10 +410,19 @@ struct stack_lora_widths stack_lora_widths(const struct model *m)
 
 /* ---- modules that are trained whole ---------------------------------------------------------- */
 
+/* Is the weight the module's, which may have the head's name in transformers? */
+static bool is_weight_of(const struct model *m, const char *name, const char *module)
+{
+    const size_t nbytes = module_nbytes(name);
+    const char *head = m->family->names->head;
+    return is_end_of(name, nbytes, module) ||
+           (is_head(m, module) && nbytes == strlen(head) && !strncmp(name, head, nbytes));
+}
+
 bool stack_is_trained(const struct model *m, const char *name)
 {
     for (int i = 0; i < m->lora.nmodules; i++)
-        if (is_end_of(name, module_nbytes(name), m->lora.modules_to_save[i]))
+        if (is_weight_of(m, name, m->lora.modules_to_save[i]))
             return true;
     return !m->lora.r;
 }
@@ -424,28 +433,27 @@ static int refuse_saved(const char *module, const char *why, struct fsdp_err *er
     return fsdp_err_blame(err, rc, "modules_to_save");
 }
 
-/* PEFT makes a copy of such a module, next to the tied one, which then no longer is. Of GPT-NeoX
- * the head has one name in files (embed_out) and another in transformers, whose name PEFT takes. */
+/* PEFT makes a copy of such a module, next to the tied one, which then no longer is. */
 static int check_saved(const struct model *m, const char *module, struct fsdp_err *err)
 {
-    const struct traits_names *names = m->family->names;
-    const bool is_head = is_end_of(names->head, strlen(names->head), module);
+    const char *embed = m->family->names->embed;
 
-    if (m->traits.tied && (is_head || is_end_of(names->embed, strlen(names->embed), module)))
+    if (m->traits.tied && (is_head(m, module) || is_end_of(embed, strlen(embed), module)))
         return refuse_saved(module,
                             "is tied: embedding and head are one weight, and PEFT's file of it "
                             "would be another for each",
                             err);
-    if (is_head && strcmp(names->head, "lm_head"))
-        return refuse_saved(module, "has another name in transformers than in its files", err);
     return FSDP_OK;
 }
 
 /* Has the module, of which files would have the whole weight, too, an adapter? */
-static bool has_adapter(const struct fsdp_module_tree *tree, const char *module)
+static bool has_adapter(const struct model *m, const struct fsdp_module_tree *tree,
+                        const char *module)
 {
     static const char low[] = ".lora_A" WEIGHT;
 
+    if (m->head_lora && is_head(m, module))
+        return true;
     for (int p = 0; p < fsdp_param_count(tree); p++) {
         const char *name = fsdp_param_tensor(tree, p).name;
         const size_t nbytes = strlen(name), suffix = sizeof low - 1;
@@ -464,10 +472,10 @@ int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree
         bool fits = false;
         for (int p = 0; p < fsdp_param_count(tree); p++) {
             const char *name = fsdp_param_tensor(tree, p).name;
-            fits |= is_end_of(name, module_nbytes(name), module);
+            fits |= is_weight_of(m, name, module);
         }
         FSDP_TRY(check_saved(m, module, err));
-        if (has_adapter(tree, module))
+        if (has_adapter(m, tree, module))
             return refuse_saved(
                 module,
                 "has an adapter (lora.targets) and is trained whole, too; name it in one of both",

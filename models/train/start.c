@@ -116,9 +116,9 @@ static int check_root(struct train_start *s, struct fsdp_err *err)
 /* What is read of a checkpoint. */
 struct reading {
     struct ckpt *ckpt;
-    struct train_moments *moments; /* NULL: the weights alone */
-    int kinds;                     /* TRAIN_...; counts where the run has adapters */
-    const char *prefix;            /* before its names; NULL: none */
+    struct train_moments *moments;    /* NULL: the weights alone */
+    int kinds;                        /* TRAIN_...; counts where the run has adapters */
+    const struct ckpt_adapter *names; /* whose tensors' names it has; NULL: parameters' own */
 };
 
 /* Only replica 0 reads; the engine sends to the others. */
@@ -128,7 +128,7 @@ static int load_slices(struct train_start *s, const struct reading *r, struct fs
     struct train_packed packed;
     struct train_base_slices slices = {.base = &s->saver->base,
                                        .kinds = r->kinds,
-                                       .prefix = r->prefix,
+                                       .names = r->names,
                                        .slices = train_packed_each,
                                        .ctx = &packed};
     struct train_base *base =
@@ -234,13 +234,16 @@ static bool has_param(const struct fsdp_module_tree *tree, const char *name)
     return false;
 }
 
-/* The head's own weight next to its adapter, which load_weights compares. */
-static bool is_base(const struct fsdp_module_tree *tree, const char *name)
+/* Is a tensor of PEFT's file one of the model's: a parameter, or the head's own weight next to its
+ * adapter, which load_weights compares? */
+static bool is_of_model(const struct fsdp_module_tree *tree, const char *name)
 {
     char weight[CONFIG_TEXT], stored[CONFIG_TEXT];
+    const size_t nbytes = strlen(CKPT_ADAPTER_PREFIX);
 
     if (!ckpt_adapter_is_base(weight, sizeof weight, name))
-        return false;
+        snprintf(weight, sizeof weight, "%s",
+                 strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) ? "" : name + nbytes);
     return has_param(tree, weight) ||
            (ckpt_adapter_stored_name(stored, sizeof stored, weight) && has_param(tree, stored));
 }
@@ -249,13 +252,9 @@ static bool is_base(const struct fsdp_module_tree *tree, const char *name)
 static int check_adapters(const struct train_start *s, const struct ckpt *ckpt,
                           struct fsdp_err *err)
 {
-    const size_t nbytes = strlen(CKPT_ADAPTER_PREFIX);
-
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const char *name = ckpt_tensor_at(ckpt, i)->tensor.name;
-        if (!strncmp(name, CKPT_ADAPTER_PREFIX, nbytes) && has_param(s->parts->tree, name + nbytes))
-            continue;
-        if (is_base(s->parts->tree, name))
+        if (is_of_model(s->parts->tree, name))
             continue;
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "lora.path: %s: this model has no parameter for tensor '%s': it is an "
@@ -280,7 +279,7 @@ static int start_adapters(struct train_start *s, struct fsdp_err *err)
     if (!start)
         return train_magnitudes_begin(s->parts, err);
     const struct reading reading = {
-        .ckpt = ckpt_adapter_ckpt(start), .kinds = TRAIN_TRAINED, .prefix = CKPT_ADAPTER_PREFIX};
+        .ckpt = ckpt_adapter_ckpt(start), .kinds = TRAIN_TRAINED, .names = start};
     return load_slices(s, &reading, err);
 }
 

@@ -43,10 +43,7 @@ run lora hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
 families=$(echo $families | tr ' ' '\n' | grep -E 'llama|phi3|gpt2|gpt_neox' || echo $families)
 run rslora three 3
 run dora three 3
-families_of_save=$(echo $families | tr ' ' '\n' | grep -v gpt_neox)
-all=$families families=$families_of_save
 run save three 3
-families=$all
 run ranks three 3
 run lora full 2 fsdp.activation_checkpointing=full
 run lora grad_op 2 fsdp.sharding_strategy=SHARD_GRAD_OP fsdp.activation_checkpointing=selective

@@ -138,6 +138,35 @@ for dora in false true; do
     ok "$([ -s a3 ] && cmp -s a3 b && holds log lm_head.weight; echo $?)" "the merged model is the model with it, to the bit"
 done
 mv head-false head
+
+# ---- a head that files call embed_out and transformers lm_head, trained whole ----
+mkdir neox
+cat >neox/config.json <<'END'
+{"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "max_position_embeddings": 64, "rotary_pct": 0.5}
+END
+run -n 1 run.yaml lora.r=0 model.path=neox model.init=random train.steps=0 checkpoint.path=neox/ck &&
+    "$BIN/ckpt-merge" -q neox/ck -o neox/base/ >>log 2>>err
+ok $? "a GPT-NeoX to begin with"
+run -n 2 run.yaml model.path=neox/base lora.modules_to_save=[embed_out] checkpoint.path=whole log.metrics=whole.jsonl
+ok $? "two ranks train its head"
+peft=whole/step-00000006/hf
+ok "$(holds $peft/adapter_config.json '"lm_head"' && holds $peft/adapter_model.safetensors base_model.model.lm_head.weight &&
+    ! grep -q embed_out $peft/adapter_*; echo $?)" "PEFT's files have transformers' name"
+mkdir half4 && cp -r whole/step-00000003 half4/
+run -n 3 run.yaml model.path=neox/base lora.modules_to_save=[lm_head] checkpoint.path=half4 log.metrics=half4.jsonl
+ok "$([ "$(losses half4.jsonl | wc -l)" = 3 ] && [ "$(losses half4.jsonl)" = "$(losses whole.jsonl)" ]; echo $?)" \
+    "three resume it under that name, with the same losses"
+run -n 1 run.yaml model.path=neox/base lora.path=whole train.steps=0 checkpoint.path=again
+ok "$([ $? = 0 ] && cmp again/step-00000000/hf/adapter_model.safetensors $peft/adapter_model.safetensors; echo $?)" "it can be begun from"
+"$BIN/ckpt-merge" -q --adapter whole neox/base -o neox/merged/ >log 2>err
+"$BIN/fsdp-generate" --model neox/merged --tokens 1,2,3 --logits >a4 2>err
+"$BIN/fsdp-generate" --model neox/base --adapter whole --tokens 1,2,3 --logits >b 2>err
+"$BIN/ckpt-diff" neox/base neox/merged >log 2>err
+ok "$([ -s a4 ] && cmp -s a4 b && holds log embed_out.weight; echo $?)" "the merged model is the model with it, to the bit"
+refused "lora.modules_to_save: 'embed_out' has an adapter (lora.targets) and is trained whole, too" model.path=neox/base \
+    lora.targets=[lm_head] lora.modules_to_save=[embed_out]
+
 sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' model/config.json >tied.json
 grep -q '"tie_word_embeddings": true' tied.json || sed 's/{/{"tie_word_embeddings": true,/' model/config.json >tied.json
 mkdir tied && mv tied.json tied/config.json
@@ -152,10 +181,10 @@ done
 ok "$(holds err 'but as another name of model.embed_tokens.weight'; echo $?)" "and a run's checkpoint says what it is"
 
 # ---- what an adapter's files must be ----
-# other TENSORS SCRIPT: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
+# other SCRIPT [CHECKPOINTS]: PEFT's folder of ck, where the script has changed tensors (name: bytes) and the configuration
 other() {
     rm -rf other
-    cp -r ck/step-00000006/hf other
+    cp -r ${2:-ck}/step-00000006/hf other
     python3 - "$1" <<'END'
 import json, struct, sys
 path = "other/adapter_model.safetensors"
@@ -206,6 +235,11 @@ unmerged 'proj.weight there is no lora_magnitude_vector'
 refused "has no tensor 'base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector'" lora.path=other
 other 'del tensors[q + "A.weight"]'
 unmerged 'other/adapter_model.safetensors: has lora_B of model.layers.0.self_attn.q_proj.weight, and no lora_A'
+other 'config["modules_to_save"] = ["embed_out"]; new, old = "base_model.model.lm_head.weight", "base_model.model.embed_out.weight"
+header[old] = header[new]; tensors[old] = tensors.pop(new)' whole
+run -n 1 run.yaml model.path=neox/base lora.path=other train.steps=0 checkpoint.path=older
+ok "$([ $? = 0 ] && cmp older/step-00000000/hf/adapter_model.safetensors $peft/adapter_model.safetensors; echo $?)" \
+    "a head under the name that older transformers had is a start"
 for out in ck/step-00000006/hf ck/step-00000006/hf/merged ck/step-00000006/merged ck/step-00000006/hf/x.safetensors; do
     "$BIN/ckpt-merge" -q --adapter ck base -o $out >log 2>err
     ok "$([ $? != 0 ] && holds err "is or lies in the adapter 'ck/step-00000006'" && [ ! -e $out/model.safetensors ]; echo $?)" "not merged into $out"

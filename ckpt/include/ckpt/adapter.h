@@ -87,6 +87,10 @@ struct ckpt_rank {
 struct ckpt_rank ckpt_adapter_rank(const struct ckpt_adapter *adapter, const char *module);
 /* Its tensors, under the names of the file. Lives as long as the adapter. */
 struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *adapter);
+/* Its tensor of a parameter, which is named as the model's files name it, or transformers; NULL:
+ * there is none. Lives as long as the adapter. Local. */
+const struct ckpt_tensor *ckpt_adapter_tensor(const struct ckpt_adapter *adapter,
+                                              const char *parameter);
 
 /* Its folder, or that of the checkpoint that it is of. Lives as long as the adapter. */
 const char *ckpt_adapter_folder(const struct ckpt_adapter *adapter);
@@ -135,9 +139,9 @@ int ckpt_adapters_hash(uint64_t *hash, const struct ckpt_adapters *adapters, str
 /* The text of adapter_config.json; freed with fsdp_free. Local. */
 int ckpt_adapter_config(char **out, const struct ckpt_adapter_spec *spec, struct fsdp_err *err);
 
-/* adapter_model.safetensors, a local file that is replaced. Names are those without the prefix.
- * Then the tensors' bytes in this order, and close, which says whether all was written. Local,
- * block. */
+/* adapter_model.safetensors, a local file that is replaced. Names are those of parameters, as the
+ * model's files have them. Then the tensors' bytes in this order, and close, which says whether all
+ * was written. Local, block. */
 struct ckpt_adapter_file;
 int ckpt_adapter_file_open(struct ckpt_adapter_file **out, const char *path,
                            const struct fsdp_tensor *tensors, int ntensors, struct fsdp_err *err);

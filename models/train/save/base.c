@@ -76,6 +76,15 @@ static bool is_wanted(const struct train_base_slices *of, enum fsdp_slice_kind k
     return kind == FSDP_SLICE_OPTIM || !which || json_integer_value(which) & of->kinds;
 }
 
+/* In PEFT's file; freed with fsdp_free. One that it has not is looked for in vain. */
+static char *name_in(const struct ckpt_adapter *adapter, const char *parameter,
+                     struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = ckpt_adapter_tensor(adapter, parameter);
+    return t ? fsdp_strdup(t->tensor.name, err)
+             : fsdp_sprintf(err, CKPT_ADAPTER_PREFIX "%s", parameter);
+}
+
 static int visit_some(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *slice,
                       const struct fsdp_slice_io *io, struct fsdp_err *err)
 {
@@ -84,9 +93,9 @@ static int visit_some(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sl
 
     if (!is_wanted(v->of, kind, slice->tensor.name))
         return FSDP_OK;
-    if (!v->of->prefix || kind != FSDP_SLICE_MODEL)
+    if (!v->of->names || kind != FSDP_SLICE_MODEL)
         return v->fn(v->fn_ctx, kind, slice, io, err);
-    char *name = fsdp_sprintf(err, "%s%s", v->of->prefix, slice->tensor.name);
+    char *name = name_in(v->of->names, slice->tensor.name, err);
     if (!name)
         return FSDP_ENOMEM;
     named.tensor.name = name;

@@ -40,8 +40,8 @@ const struct fsdp_state_layout *train_base_layout(const struct train_base *base)
 /* Some of the slices that another function gives; as a ckpt_slices_f with this as its context. */
 struct train_base_slices {
     const struct train_base *base;
-    int kinds;          /* TRAIN_... */
-    const char *prefix; /* before the names; NULL: none */
+    int kinds;                        /* TRAIN_... */
+    const struct ckpt_adapter *names; /* whose names of parameters they get; NULL: their own */
     ckpt_slices_f *slices;
     void *ctx;
 };
