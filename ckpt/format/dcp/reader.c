@@ -14,6 +14,7 @@
 #include "blob.h"
 #include "dcp.h"
 #include "dcp_names.h"
+#include "files.h"
 #include "format/hf/extras.h"
 #include "source/source.h"
 #include "util/text.h"
@@ -48,138 +49,11 @@ struct reader {
     size_t nplaces;
     struct place *places; /* sorted */
     size_t near;          /* the place after the one found last */
-    size_t nfiles, max_files;
-    const struct ckpt_pk **files; /* names in the order of the layout's files, by hash */
-    int *by_hash;
-    size_t nhash;
+    struct ckpt_dcp_files files;
     size_t nvalues;
     const struct place **values; /* Python values: read once all files are known */
     json_t *kept;                /* paths of the values: {name: path} */
-    int nnewer;                  /* data files newer than .metadata */
-    char newer[128];             /* the first one's name */
 };
-
-/* *out: a text value, owned. Refused if it is none, too long, or holds a 0 byte. */
-static int text_of(char **out, const struct ckpt_pk *value, size_t most, const char *path,
-                   struct fsdp_err *err)
-{
-    *out = NULL;
-    if (!value || value->type != CKPT_PK_T_TEXT || value->nitems > most || !value->nitems ||
-        memchr(value->u.text, 0, value->nitems))
-        return BAD("'%s': a name is missing, too long or not a text", path);
-    *out = fsdp_sprintf(err, "%.*s", (int)value->nitems, value->u.text);
-    return *out ? FSDP_OK : FSDP_ENOMEM;
-}
-
-/* ---- files ----------------------------------------------------------------------------------- */
-
-/* torch follows separators and `..` out of the checkpoint; this reader does not. */
-static bool file_name_ok(const char *name)
-{
-    if (!strcmp(name, ".") || !strcmp(name, ".."))
-        return false;
-    for (const char *p = name; *p; p++)
-        if (*p == '/' || *p == '\\' || (unsigned char)*p < 0x20)
-            return false;
-    return true;
-}
-
-static bool is_newer(const struct ckpt_store_stat *a, const struct ckpt_store_stat *b)
-{
-    return a->mtime_ns > b->mtime_ns || a->mtime > b->mtime;
-}
-
-/* torch writes .metadata last, and no checksum tells one save's data from another's. */
-static void warn_of_newer(const struct reader *r)
-{
-    if (r->nnewer)
-        fsdp_log(FSDP_LOG_WARN,
-                 "%d data file%s newer than '%s', such as '%s'; torch writes .metadata last, so "
-                 "another save into this folder may have been stopped half-way and mixed two "
-                 "saves, or the folder was copied without its times",
-                 r->nnewer, r->nnewer == 1 ? " is" : "s are", r->path, r->newer);
-}
-
-static int file_add(struct reader *r, const struct ckpt_pk *value, struct fsdp_err *err)
-{
-    struct ckpt *ckpt = r->ckpt;
-    struct ckpt_store_stat st;
-    char *name, *path = NULL;
-    int rc = FSDP_ENOMEM;
-    FSDP_TRY(text_of(&name, value, CKPT_MAX_PATH_NBYTES, r->path, err));
-    if (!file_name_ok(name)) {
-        rc = BAD("'%s' places data in '%s': a path that could leave the checkpoint is refused",
-                 r->path, name);
-        goto out;
-    }
-    if (!(path = ckpt_path_join(ckpt->folder, name, err)))
-        goto out;
-    rc = ckpt_store_stat(&st, ckpt->store, path, err);
-    if (rc == FSDP_ENOTFOUND)
-        rc = fsdp_err_set(err, rc,
-                          "'%s' is missing: .metadata places data in it (where each node saved to "
-                          "its own disk, bring the files of all nodes together)",
-                          path);
-    else if (rc == FSDP_OK && st.is_folder)
-        rc = BAD("'%s' is a folder", path);
-    if (rc == FSDP_OK)
-        rc = ckpt_layout_add_file(&ckpt->m.layout, name, st.nbytes, err);
-    if (rc == FSDP_OK && is_newer(&st, &ckpt->head) && !r->nnewer++)
-        snprintf(r->newer, sizeof r->newer, "%s", name);
-out:
-    fsdp_free(path);
-    fsdp_free(name);
-    return rc;
-}
-
-static bool same_text(const struct ckpt_pk *a, const struct ckpt_pk *b)
-{
-    return a == b || (a->nitems == b->nitems && !memcmp(a->u.text, b->u.text, a->nitems));
-}
-
-static int hash_grow(struct reader *r, struct fsdp_err *err)
-{
-    size_t nhash = r->nhash ? 2 * r->nhash : 256;
-    int *by_hash = fsdp_alloc(nhash, sizeof *by_hash, "file index", err);
-    const struct ckpt_pk **files = fsdp_alloc(nhash, sizeof *files, "file index", err);
-    if (!by_hash || !files) {
-        fsdp_free(by_hash);
-        fsdp_free(files);
-        return FSDP_ENOMEM;
-    }
-    for (size_t i = 0; i < r->nfiles; i++) {
-        files[i] = r->files[i];
-        size_t at = ckpt_hash((uintptr_t)r, files[i]->u.text, files[i]->nitems) % nhash;
-        while (by_hash[at])
-            at = (at + 1) % nhash;
-        by_hash[at] = (int)i + 1;
-    }
-    fsdp_free(r->by_hash);
-    fsdp_free(r->files);
-    r->by_hash = by_hash;
-    r->files = files;
-    r->nhash = nhash;
-    return FSDP_OK;
-}
-
-static int file_find(int *out, struct reader *r, const struct ckpt_pk *name, struct fsdp_err *err)
-{
-    if (!name || name->type != CKPT_PK_T_TEXT)
-        return BAD("'%s': a chunk's file is not named", r->path);
-    if (2 * r->nfiles >= r->nhash)
-        FSDP_TRY(hash_grow(r, err));
-    size_t at = ckpt_hash((uintptr_t)r, name->u.text, name->nitems) % r->nhash;
-    for (; r->by_hash[at]; at = (at + 1) % r->nhash) {
-        *out = r->by_hash[at] - 1;
-        if (same_text(r->files[*out], name))
-            return FSDP_OK;
-    }
-    FSDP_TRY(file_add(r, name, err));
-    *out = (int)r->nfiles;
-    r->files[r->nfiles++] = name;
-    r->by_hash[at] = *out + 1;
-    return FSDP_OK;
-}
 
 /* ---- storage_data ---------------------------------------------------------------------------- */
 
@@ -191,7 +65,8 @@ static bool has_many_dims(const struct ckpt_pk *dims)
 static int place_look_up(struct found *out, struct reader *r, const struct place *place,
                          struct fsdp_err *err)
 {
-    FSDP_TRY(file_find(&out->file, r, ckpt_pk_get(place->info, "relative_path"), err));
+    FSDP_TRY(
+        ckpt_dcp_files_find(&out->file, &r->files, ckpt_pk_get(place->info, "relative_path"), err));
     if (ckpt_pk_u64(&out->pos, ckpt_pk_get(place->info, "offset")) &&
         ckpt_pk_u64(&out->nbytes, ckpt_pk_get(place->info, "length")))
         return FSDP_OK;
@@ -422,7 +297,7 @@ static int path_find(const struct ckpt_pk **out, struct reader *r, const struct 
         else
             high = mid;
     }
-    if (low < r->npath_order && same_text(r->paths->u.items[r->path_order[low]], name))
+    if (low < r->npath_order && !compare_texts(r->paths->u.items[r->path_order[low]], name))
         *out = r->paths->u.items[r->path_order[low] + 1];
     return FSDP_OK;
 }
@@ -569,7 +444,7 @@ static int name_read(struct ckpt_dcp_name *out, struct reader *r, size_t i, stru
     if (key->type != CKPT_PK_T_TEXT)
         return BAD("'%s': a name is not a text", r->path);
     if (r->paths && i + 1 < r->paths->nitems && r->paths->u.items[i]->type == CKPT_PK_T_TEXT &&
-        same_text(r->paths->u.items[i], key))
+        !compare_texts(r->paths->u.items[i], key))
         path = r->paths->u.items[i + 1];
     else
         FSDP_TRY(path_find(&path, r, key, err));
@@ -633,7 +508,7 @@ static int values_read(struct reader *r, struct fsdp_err *err)
         json_t *value = NULL;
         char *name;
         struct found at;
-        rc = text_of(&name, place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
+        rc = ckpt_dcp_text(&name, place->name, CKPT_MAX_NAME_NBYTES, r->path, err);
         if (rc == FSDP_OK)
             rc = place_look_up(&at, r, place, err);
         if (rc == FSDP_OK)
@@ -676,6 +551,7 @@ static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
     ckpt->m.shard_size = ckpt->m.replicate_size = 1;
     ckpt->has_checksums = true;
     r.path = path;
+    r.files = (struct ckpt_dcp_files){.ckpt = ckpt, .metadata = path};
     if (!path || !(what = fsdp_sprintf(err, "'%s'", path)))
         goto out;
     FSDP_TRY_GOTO(ckpt_source_get_head(&data, &nbytes, ckpt, path, CKPT_MAX_METADATA_NBYTES, err),
@@ -692,15 +568,14 @@ static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(extras_find(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
     if (rc == FSDP_OK)
-        warn_of_newer(&r);
+        ckpt_dcp_files_warn(&r.files);
 out:
     ckpt_pickle_free(&pickle);
     fsdp_free(r.values);
     json_decref(r.kept);
     fsdp_free(r.places);
     fsdp_free(r.path_order);
-    fsdp_free(r.files);
-    fsdp_free(r.by_hash);
+    ckpt_dcp_files_free(&r.files);
     fsdp_free(data);
     fsdp_free(what);
     fsdp_free(path);
