@@ -110,7 +110,7 @@ static int shape_of(uint64_t shape[FSDP_MAX_DIMS], const struct check *c, const 
 {
     int ndim = 0;
     for (; dims[ndim]; ndim++)
-        shape[ndim] = c->model.size[(unsigned char)dims[ndim]];
+        shape[ndim] = c->model.sizes.size[(unsigned char)dims[ndim]];
     return ndim;
 }
 
@@ -195,7 +195,7 @@ static void check_family(struct check *c)
     const struct ckpt_check_family *f = c->model.family;
     for (const struct ckpt_check_row *row = f->outside; row->name; row++)
         check_row(c, row, -1);
-    for (uint64_t layer = 0; layer < c->model.nlayers; layer++)
+    for (uint64_t layer = 0; layer < c->model.sizes.nlayers; layer++)
         for (int i = 0; i < CKPT_CHECK_LISTS && f->inside[i]; i++)
             for (const struct ckpt_check_row *row = f->inside[i]; row->name; row++)
                 check_row(c, row, (int64_t)layer);

@@ -6,7 +6,7 @@
 #ifndef CKPT_CHECK_FAMILIES_H
 #define CKPT_CHECK_FAMILIES_H
 
-#include "fsdp/base.h"
+#include "util/sizes.h"
 
 /* When a model has it. */
 enum {
@@ -20,12 +20,8 @@ enum {
     CKPT_EACH_EXPERT = 128, /* its number stands for %d */
 };
 
-/* A tensor: a layer's name follows the layer's own. A size is a letter:
- *
- *     V vocabulary      D width           P positions
- *     Q all query heads K all key heads   H a head        N query heads   U Q + 2 K   T 3 D
- *     F MLP             G 2 F             E experts       M an expert's   X 2 M
- */
+/* A tensor: a layer's name follows the layer's own. A size is a letter (util/sizes.h), of experts E
+ * (their number), M (one's MLP) and X (2 M). */
 struct ckpt_check_row {
     const char *name; /* NULL: the list ends */
     const char *dims;
@@ -49,8 +45,7 @@ struct ckpt_check_family {
     const struct ckpt_check_row *outside, *inside[CKPT_CHECK_LISTS];
     enum ckpt_check_bias qkv_bias, o_bias, mlp_bias;
     /* Where a section leaves them out; 0: they must be there. */
-    uint64_t vocab, dim, nlayers, nheads, ffn;
-    bool gpt2_keys; /* n_embd, n_layer, n_head, n_positions, n_inner */
+    struct ckpt_sizes sizes;
     /* Keys of the sizes of MLP and experts; NULL: there is none. */
     const char *mlp_key, *expert_key;
 };

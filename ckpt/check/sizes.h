@@ -11,8 +11,8 @@ enum { CKPT_CHECK_MOST_LAYERS = 4096, CKPT_CHECK_MOST_EXPERTS = 1024 };
 
 struct ckpt_check_model {
     const struct ckpt_check_family *family;
-    uint64_t nlayers, nexperts;
-    uint64_t size[128]; /* by the letters of families.h */
+    struct ckpt_sizes sizes; /* by the letters of families.h, too */
+    uint64_t nexperts;
     bool tied, qkv_bias, o_bias, mlp_bias;
     const json_t *mlp_only; /* layers without experts; NULL or an array */
     uint64_t sparse_step;   /* each such layer has experts */

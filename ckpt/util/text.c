@@ -167,6 +167,12 @@ bool ckpt_json_u64(uint64_t *out, const json_t *value)
     return true;
 }
 
+bool ckpt_json_flag(const json_t *object, const char *key, bool otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
 bool ckpt_json_hex(uint64_t *out, const json_t *value, int ndigits)
 {
     const char *text = json_string_value(value);

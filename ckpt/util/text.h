@@ -33,6 +33,8 @@ int ckpt_json_parse(json_t **out, const char *data, size_t nbytes, const char *w
                     struct fsdp_err *err);
 /* False if absent, not an integer, or negative. */
 bool ckpt_json_u64(uint64_t *out, const json_t *value);
+/* `otherwise` where the object has no such key, or another value. */
+bool ckpt_json_flag(const json_t *object, const char *key, bool otherwise);
 /* A string of exactly ndigits lower-case hexadecimal digits. */
 bool ckpt_json_hex(uint64_t *out, const json_t *value, int ndigits);
 

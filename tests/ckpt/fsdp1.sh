@@ -74,7 +74,7 @@ config other 's/"llama"/"t5"/'
 run 1 ckpt-merge "$data/local" -o never --config other.json && says "model_type 't5' is not known" && says 'gpt2'
 ok $? "a family that is not known: $(tail -n 1 err)"
 config sizeless 's/"hidden_size":16,//'
-run 1 ckpt-merge "$data/local" -o never --config sizeless.json && says 'hidden_size is missing'
+run 1 ckpt-merge "$data/local" -o never --config sizeless.json && says 'it has no hidden_size'
 ok $? "a size that is missing: $(tail -n 1 err)"
 
 cp -r "$data/local" lost && rm -f lost/pytorch_model_fsdp_rank1.bin

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* A parameter. dims: a letter for each dimension (enum ckpt_fsdp1_dim). */
+/* A parameter. dims: a letter for each dimension (util/sizes.h). */
 struct ckpt_fsdp1_row {
     const char *name;
     const char *dims;

@@ -6,71 +6,28 @@
 #include "model.h"
 #include "util/family.h"
 #include "util/limits.h"
-
-enum { MOST_DIM = INT32_MAX };
+#include "util/sizes.h"
+#include "util/text.h"
 
 /* What config.json says, and who asks. */
 struct config {
     const json_t *root;
     const char *path;
     const struct ckpt_fsdp1_family *family;
-    uint64_t dims[256]; /* by their letters in the table */
-    uint64_t nlayers;
+    struct ckpt_sizes sizes;
     struct fsdp_err *err;
 };
 
-/* A count under one of two keys (GPT-2 has its own); `value` where there is neither, refused if
- * that is 0. */
-static uint64_t count_of(struct config *c, const char *key, const char *other, uint64_t value)
+static int read_sizes(struct config *c)
 {
-    const json_t *found = json_object_get(c->root, key);
+    static const char mlp_key[] = "intermediate_size";
+    char why[256];
+    const struct ckpt_sizes_source from = {c->root, c->family->type, why};
 
-    if (!found)
-        found = json_object_get(c->root, other);
-    const json_int_t count = json_integer_value(found);
-    if (json_is_integer(found) && count > 0 && count <= MOST_DIM)
-        return (uint64_t)count;
-    if (value && (!found || json_is_null(found)))
-        return value;
-    fsdp_err_set(c->err, FSDP_EINVAL, "'%s': %s is missing, or not a whole number from 1 to %d",
-                 c->path, key, MOST_DIM);
-    return 0;
-}
-
-static int read_dims(struct config *c)
-{
-    uint64_t *d = c->dims;
-    const bool gpt2 = !strcmp(c->family->type, "gpt2");
-
-    if (!(d['V'] = count_of(c, "vocab_size", "vocab_size", 0)) ||
-        !(d['C'] = count_of(c, "hidden_size", "n_embd", 0)) ||
-        !(c->nlayers = count_of(c, "num_hidden_layers", "n_layer", 0)))
-        return FSDP_EINVAL;
-    const uint64_t heads = count_of(c, "num_attention_heads", "n_head", 0);
-    if (!heads)
-        return FSDP_EINVAL;
-    const char *type = c->family->type;
-    const uint64_t keys =
-        count_of(c, "num_key_value_heads", "n_head", ckpt_family_key_heads(type, c->root, heads));
-    const uint64_t head_dim = ckpt_family_head_dim(type, c->root, heads, d['C']);
-    if (!(d['F'] = count_of(c, "intermediate_size", "n_inner", gpt2 ? 4 * d['C'] : 0)) || !keys)
-        return FSDP_EINVAL;
-    if (gpt2 && !(d['P'] = count_of(c, "n_positions", "n_ctx", 0)))
-        return FSDP_EINVAL;
-    if (!(d['H'] = count_of(c, "head_dim", "head_dim", head_dim ? head_dim : 1)))
-        return FSDP_EINVAL;
-    d['Q'] = heads * d['H'];
-    d['K'] = keys * d['H'];
-    d['A'] = d['Q'] + 2 * d['K'];
-    d['G'] = 2 * d['F'];
-    d['T'] = 3 * d['C'];
-    return FSDP_OK;
-}
-
-static bool flag_of(const struct config *c, const char *key, bool value)
-{
-    const json_t *found = json_object_get(c->root, key);
-    return json_is_boolean(found) ? json_is_true(found) : value;
+    return ckpt_sizes_read(&c->sizes, &from, mlp_key) &&
+                   (c->sizes.size['F'] || ckpt_size_need(&c->sizes.size['F'], &from, mlp_key))
+               ? FSDP_OK
+               : fsdp_err_set(c->err, FSDP_EINVAL, "'%s': %s", c->path, why);
 }
 
 static int add_param(struct ckpt_fsdp1_model *out, const struct config *c,
@@ -96,7 +53,7 @@ static int add_param(struct ckpt_fsdp1_model *out, const struct config *c,
     struct fsdp_tensor *param = &params[out->nparams];
     *param = (struct fsdp_tensor){.name = kept, .dtype = FSDP_F32, .ndim = (int)strlen(row->dims)};
     for (int i = 0; i < param->ndim; i++)
-        param->shape[i] = c->dims[(unsigned char)row->dims[i]];
+        param->shape[i] = c->sizes.size[(unsigned char)row->dims[i]];
     FSDP_TRY(fsdp_tensor_check(param, c->err));
     out->nparams++;
     return FSDP_OK;
@@ -106,7 +63,7 @@ static int add_rows(struct ckpt_fsdp1_model *out, const struct config *c,
                     const struct ckpt_fsdp1_row *rows, int64_t layer)
 {
     for (const struct ckpt_fsdp1_row *row = rows; row->name; row++)
-        if (!row->when || flag_of(c, row->when, c->family->biased))
+        if (!row->when || ckpt_json_flag(c->root, row->when, c->family->biased))
             if (!out->tied || strcmp(row->name, out->tied) != 0)
                 FSDP_TRY(add_param(out, c, row, layer));
     return FSDP_OK;
@@ -129,13 +86,13 @@ int ckpt_fsdp1_model_read(struct ckpt_fsdp1_model *out, const json_t *root, cons
     out->type = c.family->type;
     out->head = c.family->head;
     out->other_head = c.family->other_head;
-    FSDP_TRY(read_dims(&c));
-    if (flag_of(&c, "tie_word_embeddings", ckpt_family_tied(out->type))) {
+    FSDP_TRY(read_sizes(&c));
+    if (ckpt_json_flag(root, "tie_word_embeddings", ckpt_family_tied(out->type))) {
         out->tied = c.family->head;
         out->tied_to = c.family->embed;
     }
     int rc = add_rows(out, &c, c.family->front, -1);
-    for (uint64_t i = 0; rc == FSDP_OK && i < c.nlayers; i++)
+    for (uint64_t i = 0; rc == FSDP_OK && i < c.sizes.nlayers; i++)
         rc = add_rows(out, &c, c.family->block, (int64_t)i);
     if (rc == FSDP_OK)
         rc = add_rows(out, &c, c.family->back, -1);

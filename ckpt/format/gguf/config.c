@@ -100,8 +100,7 @@ int gguf_config_number(double *out, const struct gguf_config *config, const char
 
 bool gguf_config_flag(const struct gguf_config *config, const char *key, bool value)
 {
-    const json_t *found = json_object_get(config->root, key);
-    return json_is_boolean(found) ? json_is_true(found) : value;
+    return ckpt_json_flag(config->root, key, value);
 }
 
 const char *gguf_config_text(const struct gguf_config *config, const char *key, const char *value)
