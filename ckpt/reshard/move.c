@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving the bytes. Threads take tasks (move.h) in the order of the files' bytes; each reads the
- * blocks of its task, adds to the fingerprints, casts, writes the range, and records it in the
- * journal. What the journal of an earlier run has is read back and proved instead. A part that the
- * store is to copy is moved, too, where the store does not do it.
+ * Moving the bytes. Threads take tasks (move.h) in the order of the files' bytes; each fills its
+ * task (fill.h), adds to the fingerprints, and records it in the journal. A part that the store is
+ * to copy is moved, too, where the store does not do it.
  */
 #include <string.h>
 
-#include "ckpt/adapter.h"
 #include "average/average.h"
-#include "util/convert.h"
 #include "util/crc.h"
-#include "move.h"
+#include "fill.h"
 #include "writer.h"
 #include "file/sink.h"
 #include "util/workers.h"
 #include "source/format_ops.h"
-
-enum { PAGE_NBYTES = 4096 };
 
 struct file_state {
     int npending;                  /* tasks handed out and not yet done, and one for handing out */
@@ -208,16 +203,11 @@ static bool next_task(struct ckpt_move_task *task, int *finished, struct mover *
     return false;
 }
 
-/* ---- one task -------------------------------------------------------------------------------- */
+/* ---- accounts -------------------------------------------------------------------------------- */
 
 struct worker {
     struct mover *m;
-    char *out_page, *in, *scratch, *spare;
-    float *values;
-    char
-        *out; /* in out_page, where a page of memory is one of the file: it is written from there */
-    struct ckpt_journal_record record;      /* parts: to the fingerprints of what was read */
-    uint64_t out_parts[CKPT_MOVE_SEGMENTS]; /* to those of what was written */
+    struct ckpt_fill fill;
 };
 
 /* torch's archives end with the CRC-32 of their elements: with the last of a piece, all around them
@@ -232,7 +222,7 @@ static int wrap_pieces(struct worker *w, const struct ckpt_move_task *task, stru
         struct piece_state *done = &state->done[s->piece];
         uint64_t nbytes = ckpt_job_nbytes(&m->job->tensors[s->tensor], s->nelem);
         uint64_t behind = piece->pos + piece->nbytes - (task->pos + s->at) - nbytes;
-        uint32_t crc32 = ckpt_crc32_shift(ckpt_crc32(0, w->out + s->at, nbytes), behind);
+        uint32_t crc32 = ckpt_crc32_shift(ckpt_crc32(0, w->fill.out + s->at, nbytes), behind);
         pthread_mutex_lock(&m->lock);
         done->crc32 ^= crc32;
         done->nbytes += nbytes;
@@ -243,132 +233,6 @@ static int wrap_pieces(struct worker *w, const struct ckpt_move_task *task, stru
     }
     return FSDP_OK;
 }
-
-/* The elements in w->in as the output has them. */
-static void compute(char *dst, struct worker *w, const struct ckpt_job_tensor *to,
-                    enum fsdp_dtype dtype, uint64_t nelem)
-{
-    if (!to->encoding && to->offset == 0) {
-        ckpt_convert(dst, to->tensor.dtype, w->in, dtype, nelem);
-        return;
-    }
-    ckpt_convert(w->values, FSDP_F32, w->in, dtype, nelem);
-    for (uint64_t i = 0; to->offset != 0 && i < nelem; i++)
-        w->values[i] += to->offset;
-    if (to->encoding)
-        to->encoding->encode(dst, w->values, nelem);
-    else
-        ckpt_convert(dst, to->tensor.dtype, w->values, FSDP_F32, nelem);
-}
-
-static int fill_quantized(struct worker *w, const struct ckpt_move_segment *s, int i,
-                          struct fsdp_err *err)
-{
-    const struct ckpt_job *job = w->m->job;
-    const struct ckpt_job_buffers buffers = {.in = w->in,
-                                             .values = w->values,
-                                             .most_nelem = job->budget.block_nbytes /
-                                                           CKPT_JOB_COMPUTED_NBYTES};
-    uint64_t sum = 0;
-    const struct ckpt_job_dst read = {.scratch = w->scratch,
-                                      .scratch_nbytes = job->budget.block_nbytes,
-                                      .spare = w->spare,
-                                      .adapters = job->args->adapters,
-                                      .sum = &sum};
-    char *dst = w->out + s->at;
-    FSDP_TRY(ckpt_job_quant_fill(dst, &buffers, &read, job, s->tensor, s->part, &s->box, err));
-    w->record.parts[i] = job->tensors[s->tensor].form == CKPT_FORM_CODES ? sum : 0;
-    w->out_parts[i] = 0;
-    w->record.crc32c =
-        ckpt_crc32c(w->record.crc32c, dst, ckpt_job_nbytes(&job->tensors[s->tensor], s->nelem));
-    return FSDP_OK;
-}
-
-static int fill_segment(struct worker *w, const struct ckpt_move_task *task, int i,
-                        struct fsdp_err *err)
-{
-    struct ckpt_job *job = w->m->job;
-    const struct ckpt_move_segment *s = &task->segments[i];
-    if (job->tensors[s->tensor].form)
-        return fill_quantized(w, s, i, err);
-    const struct ckpt_job_part *from = &job->parts[s->part];
-    const struct fsdp_tensor *to = &job->tensors[s->tensor].tensor;
-    enum fsdp_dtype dtype = ckpt_job_dtype(job, from->tensor);
-    bool changes = job->args->average ||
-                   ckpt_adapters_change(job->args->adapters,
-                                        ckpt_own_name(&job->ckpt->m.layout.tensors[from->tensor]));
-    const struct ckpt_job_tensor *made = &job->tensors[s->tensor];
-    bool same = dtype == to->dtype && !made->encoding && made->offset == 0;
-    char *dst = w->out + s->at;
-    uint32_t *crc32c = &w->record.crc32c;
-    uint64_t part = 0;
-
-    const struct ckpt_job_dst to_here = {.dst = same ? dst : w->in,
-                                         .scratch = w->scratch,
-                                         .scratch_nbytes = job->budget.block_nbytes,
-                                         .spare = w->spare,
-                                         .narrow = fsdp_dtype_nbytes(to->dtype) < 4,
-                                         .adapters = job->args->adapters,
-                                         .sum = &part,
-                                         .crc32c = same && !changes ? crc32c : NULL};
-    FSDP_TRY(ckpt_job_read(&to_here, job, from, &s->box, err));
-    if (!same)
-        compute(dst, w, made, dtype, s->nelem);
-    w->record.parts[i] = part;
-    w->out_parts[i] = part;
-    if (made->encoding) {
-        *crc32c = ckpt_crc32c(*crc32c, dst, ckpt_job_nbytes(made, s->nelem));
-        return FSDP_OK;
-    }
-    if (!same || changes || from->order != CKPT_ROWS_SAME || job->tensors[s->tensor].nparts > 1 ||
-        from->nrows != (job->ckpt->m.layout.tensors[from->tensor].tensor.ndim
-                            ? job->ckpt->m.layout.tensors[from->tensor].tensor.shape[0]
-                            : 1))
-        w->out_parts[i] =
-            ckpt_fingerprint_part_summed(same && !changes ? NULL : crc32c, to, &s->box, dst);
-    return FSDP_OK;
-}
-
-/* Is the range there already? */
-static int recall(bool *same, struct worker *w, const struct ckpt_move_task *task,
-                  struct fsdp_err *err)
-{
-    const struct ckpt_job *job = w->m->job;
-    *same = false;
-    if (!ckpt_journal_find(&w->record, &job->journal, (uint32_t)task->file, task->pos) ||
-        w->record.nbytes != task->nbytes || (int)w->record.nparts != task->nsegments)
-        return FSDP_OK;
-    FSDP_TRY(ckpt_job_sink_recall(same, job->files[task->file].sink, w->out, task->nbytes,
-                                  task->pos, w->record.crc32c, err));
-    for (int i = 0; *same && i < task->nsegments; i++) {
-        const struct ckpt_move_segment *s = &task->segments[i];
-        const struct ckpt_job_tensor *t = &job->tensors[s->tensor];
-        if (!t->encoding && !t->form)
-            w->out_parts[i] = ckpt_fingerprint_part(&t->tensor, &s->box, w->out + s->at);
-    }
-    return FSDP_OK;
-}
-
-static int do_task(bool *recalled, struct worker *w, const struct ckpt_move_task *task,
-                   struct fsdp_err *err)
-{
-    w->out = w->out_page + task->pos % PAGE_NBYTES;
-    FSDP_TRY(recall(recalled, w, task, err));
-    if (*recalled)
-        return wrap_pieces(w, task, err);
-    w->record.crc32c = 0;
-    for (int i = 0; i < task->nsegments; i++)
-        FSDP_TRY(fill_segment(w, task, i, err));
-    w->record.file = (uint32_t)task->file;
-    w->record.pos = task->pos;
-    w->record.nbytes = task->nbytes;
-    w->record.nparts = (uint32_t)task->nsegments;
-    FSDP_TRY(ckpt_job_sink_put(w->m->job->files[task->file].sink, w->out, task->nbytes, task->pos,
-                               w->record.crc32c, err));
-    return wrap_pieces(w, task, err);
-}
-
-/* ---- accounts -------------------------------------------------------------------------------- */
 
 /* What a task read and wrote, into the fingerprints, and the notes of its file. The lock is held.
  */
@@ -381,8 +245,8 @@ static int account(struct worker *w, const struct ckpt_move_task *task, struct f
             .tensor = s->tensor,
             .stored = job->parts[s->part].tensor,
             .nelem = ckpt_job_quant_nelem(job, &job->tensors[s->tensor], s->nelem),
-            .read = w->record.parts[i],
-            .written = w->out_parts[i]};
+            .read = w->fill.record.parts[i],
+            .written = w->fill.out_parts[i]};
         FSDP_TRY(add_share(job, &share, err));
         if (job->notes.folder)
             FSDP_TRY(ckpt_job_shares_add(&w->m->states[task->file].shares, &share, err));
@@ -407,7 +271,7 @@ static int finish_task(struct worker *w, const struct ckpt_move_task *task, bool
     if (recalled)
         m->resumed += task->nbytes;
     else
-        FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->record, err));
+        FSDP_TRY(ckpt_journal_add(&m->job->journal, &w->fill.record, err));
     return say_progress(m, task->nbytes, err);
 }
 
@@ -441,7 +305,8 @@ static int sum_runs(struct worker *w, const struct ckpt_move_task *task, struct 
         const uint64_t stop = run->pos + run->nbytes < end ? run->pos + run->nbytes : end;
         const bool all = stop - first == task->nbytes;
         const uint32_t crc32c =
-            all ? w->record.crc32c : ckpt_crc32c(0, w->out + (first - task->pos), stop - first);
+            all ? w->fill.record.crc32c
+                : ckpt_crc32c(0, w->fill.out + (first - task->pos), stop - first);
         const struct ckpt_job_share share = ckpt_job_copies_share(
             m->job, run->file, run->from + (first - run->pos), stop - first, crc32c, false);
         pthread_mutex_lock(&m->lock);
@@ -455,7 +320,8 @@ static int sum_runs(struct worker *w, const struct ckpt_move_task *task, struct 
 static int move_task(struct worker *w, const struct ckpt_move_task *task, struct fsdp_err *err)
 {
     bool recalled;
-    FSDP_TRY(do_task(&recalled, w, task, err));
+    FSDP_TRY(ckpt_fill_task(&recalled, &w->fill, task, err));
+    FSDP_TRY(wrap_pieces(w, task, err));
     FSDP_TRY(sum_runs(w, task, err));
     pthread_mutex_lock(&w->m->lock);
     const int rc = finish_task(w, task, recalled, err);
@@ -573,34 +439,19 @@ static int move_worker(struct ckpt_workers *workers, int index, struct fsdp_err 
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static int worker_create(struct worker *w, struct mover *m, struct fsdp_err *err)
-{
-    size_t block_nbytes = m->job->budget.block_nbytes, in_nbytes = m->job->budget.in_nbytes;
-    w->m = m;
-    w->out_page = fsdp_alloc(block_nbytes + PAGE_NBYTES, 1, "output buffer", err);
-    w->scratch = fsdp_alloc(block_nbytes, 1, "read buffer", err);
-    w->in = fsdp_alloc(in_nbytes, 1, "conversion buffer", err);
-    w->values = fsdp_alloc(m->job->budget.values_nbytes, 1, "buffer of values", err);
-    w->spare = fsdp_alloc(m->job->budget.spare_nbytes, 1, "spare buffer", err);
-    return w->out_page && w->scratch && w->in && w->values && w->spare ? FSDP_OK : FSDP_ENOMEM;
-}
-
 static int run_workers(struct mover *m, struct fsdp_err *err)
 {
     int nworkers = m->job->budget.nthreads;
     struct worker *workers = fsdp_alloc((size_t)nworkers, sizeof *workers, "workers", err);
     int rc = workers ? FSDP_OK : FSDP_ENOMEM;
-    for (int i = 0; rc == FSDP_OK && i < nworkers; i++)
-        rc = worker_create(&workers[i], m, err);
+    for (int i = 0; rc == FSDP_OK && i < nworkers; i++) {
+        workers[i].m = m;
+        rc = ckpt_fill_create(&workers[i].fill, m->job, err);
+    }
     if (rc == FSDP_OK)
         rc = ckpt_workers_run(nworkers, move_worker, workers, err);
-    for (int i = 0; workers && i < nworkers; i++) {
-        fsdp_free(workers[i].out_page);
-        fsdp_free(workers[i].in);
-        fsdp_free(workers[i].scratch);
-        fsdp_free(workers[i].values);
-        fsdp_free(workers[i].spare);
-    }
+    for (int i = 0; workers && i < nworkers; i++)
+        ckpt_fill_free(&workers[i].fill);
     fsdp_free(workers);
     return rc;
 }
