@@ -210,20 +210,13 @@ static int load_weights(struct train_start *s, const char *path, int kinds, stru
     return rc;
 }
 
-/* model.path may be the config.json itself: the weights lie next to it. */
+/* What the run begins with, or the model of its adapters. */
 static int load_pretrained(struct train_start *s, int kinds, struct fsdp_err *err)
 {
-    const char *path = s->parts->config->model.path, *slash = strrchr(path, '/');
-    char folder[CONFIG_TEXT];
-
-    if (strcmp(path, s->parts->model_config) != 0) {
-        int rc = load_weights(s, path, kinds, err);
-        return rc == FSDP_ENOTFOUND
-                   ? fsdp_err_hint(err, rc, " (model.init: random begins without weights)")
-                   : rc;
-    }
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    return load_weights(s, folder, kinds, err);
+    const int rc = load_weights(s, s->parts->weights, kinds, err);
+    return rc == FSDP_ENOTFOUND
+               ? fsdp_err_hint(err, rc, " (model.init: random begins without weights)")
+               : rc;
 }
 
 static bool has_param(const struct fsdp_module_tree *tree, const char *name)

@@ -37,6 +37,10 @@ losses() { sed -n 's/.*"step": \([456]\),.*"loss": \([0-9.]*\).*/\1 \2/p' "$1" |
 ok "$([ "$(losses half.jsonl | wc -l)" = 3 ] && [ "$(losses half.jsonl)" = "$(losses metrics.jsonl)" ]; echo $?)" \
     "with the same losses"
 
+run -n 2 run.yaml model.path=base/config.json checkpoint.path= log.metrics=named.jsonl
+ok "$([ "$(losses named.jsonl | wc -l)" = 3 ] && [ "$(losses named.jsonl)" = "$(losses metrics.jsonl)" ]; echo $?)" \
+    "model.path may be the config.json itself: weights and tokenizer lie next to it"
+
 # ---- a system that clears temporary folders ----
 TMPDIR=$PWD/temp "$launch" run.yaml checkpoint.path=long checkpoint.interval=0 train.steps=1000000 log.metrics=long.jsonl >log 2>err &
 pid=$!

@@ -54,13 +54,10 @@ static int collect_aliases(struct train_saver *s, struct fsdp_err *err)
 /* The small files next to config.json that are there. */
 static int collect_extra(struct train_saver *s, struct fsdp_err *err)
 {
-    const char *config = s->parts->model_config, *slash = strrchr(config, '/');
-    int folder_len = slash ? (int)(slash - config) + 1 : 0;
-
-    if (!(s->extra[s->nextra++] = fsdp_strdup(config, err)))
+    if (!(s->extra[s->nextra++] = fsdp_strdup(s->parts->model_config, err)))
         return FSDP_ENOMEM;
     for (int i = 1; i < NHF_FILES; i++) {
-        char *path = fsdp_sprintf(err, "%.*s%s", folder_len, config, hf_files[i]);
+        char *path = fsdp_sprintf(err, "%s/%s", s->parts->model_folder, hf_files[i]);
         if (!path)
             return FSDP_ENOMEM;
         bool there = access(path, R_OK) == 0, own = ckpt_extra_is_own(path);

@@ -4,24 +4,6 @@
 #include "ckpt/ckpt.h"
 #include "carried.h"
 
-/* model.path, or the folder of the config.json that it names. */
-static int open_weights(struct train_carried *x, const char *path, const char *model_config,
-                        struct fsdp_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    struct fsdp_err why = FSDP_ERR_INIT;
-
-    if (strcmp(path, model_config) != 0)
-        slash = path + strlen(path);
-    char *folder =
-        slash ? fsdp_sprintf(err, "%.*s", (int)(slash - path), path) : fsdp_strdup(".", err);
-    if (!folder)
-        return FSDP_ENOMEM;
-    const int rc = ckpt_open(&x->ckpt, folder, &why);
-    fsdp_free(folder);
-    return rc && rc != FSDP_ENOTFOUND ? fsdp_err_pass(err, rc, &why) : FSDP_OK;
-}
-
 static int list_others(struct train_carried *x, const char *prefix, struct fsdp_err *err)
 {
     const int nall = ckpt_ntensors(x->ckpt);
@@ -36,16 +18,17 @@ static int list_others(struct train_carried *x, const char *prefix, struct fsdp_
     return FSDP_OK;
 }
 
-int train_carried_open(struct train_carried *x, const struct config *c, const char *model_config,
+int train_carried_open(struct train_carried *x, const struct config *c, const char *weights,
                        const struct model_ops *ops, struct model *model, struct fsdp_err *err)
 {
     const char *prefix = ops->own_prefix(model);
+    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (!prefix || c->model.init == CONFIG_INIT_RANDOM)
         return FSDP_OK;
-    FSDP_TRY(open_weights(x, c->model.path, model_config, err));
-    if (!x->ckpt)
-        return FSDP_OK;
+    const int rc = ckpt_open(&x->ckpt, weights, &why);
+    if (rc)
+        return rc == FSDP_ENOTFOUND ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     FSDP_TRY(list_others(x, prefix, err));
     ops->set_carried(model, x->tensors, x->ntensors);
     return FSDP_OK;

@@ -15,11 +15,11 @@ struct train_carried {
     int ntensors;
 };
 
-/* Gives the model those of the folder of model.path, until train_carried_close, which comes after
- * its describe, also after an error. A folder without weights has none; whoever reads them says so.
- * model_config is the path of config.json. Local, blocks. */
+/* Gives the model those of the folder of weights, until train_carried_close, which comes after its
+ * describe, also after an error. A folder without weights has none; whoever reads them says so.
+ * Local, blocks. */
 int train_carried_open(struct train_carried *carried, const struct config *config,
-                       const char *model_config, const struct model_ops *ops, struct model *model,
+                       const char *weights, const struct model_ops *ops, struct model *model,
                        struct fsdp_err *err);
 void train_carried_close(struct train_carried *carried);
 

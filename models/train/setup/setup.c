@@ -58,6 +58,18 @@ static int hint_folder(const struct config *config, int status, struct fsdp_err 
                          full, (int)(end - config->file + (end == config->file)), config->file);
 }
 
+/* full: config.json's own path; is_folder: model.path is another. */
+static int keep_model(struct train_parts *p, const char *full, bool is_folder, struct fsdp_err *err)
+{
+    const char *slash = strrchr(full, '/');
+
+    p->model_config = fsdp_strdup(full, err);
+    p->model_folder =
+        slash ? fsdp_sprintf(err, "%.*s", (int)(slash - full), full) : fsdp_strdup(".", err);
+    p->weights = is_folder ? p->config->model.path : p->model_folder;
+    return p->model_config && p->model_folder ? FSDP_OK : FSDP_ENOMEM;
+}
+
 /* config.json of a Hugging Face folder or of a checkpoint, or the file itself. */
 static int find_model_config(struct train_parts *p, struct fsdp_err *err)
 {
@@ -77,10 +89,8 @@ static int find_model_config(struct train_parts *p, struct fsdp_err *err)
             "model.path");
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(full, sizeof full, "%s%s", path, places[i]);
-        if (stat(full, &st) == 0 && !S_ISDIR(st.st_mode)) {
-            p->model_config = fsdp_strdup(full, err);
-            return p->model_config ? FSDP_OK : FSDP_ENOMEM;
-        }
+        if (stat(full, &st) == 0 && !S_ISDIR(st.st_mode))
+            return keep_model(p, full, places[i][0] != 0, err);
     }
     return train_blame_missing(
         err,
@@ -156,7 +166,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(p->ops->create(&p->model, p->model_config, err));
     FSDP_TRY(check_router(p, err));
     FSDP_TRY(p->ops->set_device(p->model, p->device, err));
-    FSDP_TRY(train_carried_open(&p->carried, p->config, p->model_config, p->ops, p->model, err));
+    FSDP_TRY(train_carried_open(&p->carried, p->config, p->weights, p->ops, p->model, err));
     if (p->config->train.objective == CONFIG_DPO)
         p->ops->set_dropout(p->model, 0); /* both passes of a pair see the same model */
     else if (p->config->model.dropout >= 0)
@@ -216,7 +226,7 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
     FSDP_TRY(blame_device(p, fsdp_device_open(&p->device, p->gpu.device, 0, err), err));
     FSDP_TRY(open_model(p, err));
     config_divide(&p->batch, p->config, nranks);
-    return train_text_open(&p->text, p->config, p->model_config, p->ops, p->model, err);
+    return train_text_open(&p->text, p->config, p->model_folder, p->ops, p->model, err);
 }
 
 /* The files themselves may lie on each node's own disk; what is in them must be alike. */
@@ -530,6 +540,7 @@ void train_parts_close(struct train_parts *p)
     train_adapter_close(&p->adapter);
     fsdp_device_close(p->device);
     fsdp_free(p->model_config);
+    fsdp_free(p->model_folder);
     fsdp_free(p->agree);
     fsdp_free(p->config);
     *p = (struct train_parts){0};

@@ -16,14 +16,17 @@
 
 struct train_parts {
     struct config *config;
-    char *agree;         /* config_agree_text */
-    char *model_config;  /* path of config.json */
-    uint64_t model_hash; /* of its bytes */
+    char *agree;        /* config_agree_text */
+    char *model_config; /* path of config.json */
+    char *model_folder; /* in which it lies */
+    const char
+        *weights; /* where weights are: model.path, or the folder of the file that it names */
+    uint64_t model_hash; /* of the bytes of config.json */
     struct config_batch batch;
-    /* Of train_parts_plan, set before: the device to plan for, a word of fsdp_device_describe; NULL:
-     * fsdp.device, whose auto is what a run on this machine would take. */
+    /* Of train_parts_plan, set before: the device to plan for, a word of fsdp_device_describe;
+     * NULL: fsdp.device, whose auto is what a run on this machine would take. */
     const char *target;
-    int most_accumulation; /* of train_parts_plan, set before: no more micro-steps; 0: all */
+    int most_accumulation;        /* of train_parts_plan, set before: no more micro-steps; 0: all */
     const struct boot_info *info; /* the caller's */
     struct train_gpu gpu;
     struct fsdp_device *device;
@@ -75,9 +78,9 @@ int train_parts_local(struct train_parts *parts, struct fsdp_oob *oob,
 int train_parts_engine(struct train_parts *parts, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes, struct fsdp_err *err);
 /* Configuration, model and schedule of a run on the ranks of nodes, without them: no data is
- * opened, no weights are read, no memory is taken. parts->device is a described one, parts->fsdp one
- * of fsdp_plan, with the hash, lists and memory of the run's. On the CPU products take memory by their
- * threads: each node counts as a machine like this one. Local. */
+ * opened, no weights are read, no memory is taken. parts->device is a described one, parts->fsdp
+ * one of fsdp_plan, with the hash, lists and memory of the run's. On the CPU products take memory
+ * by their threads: each node counts as a machine like this one. Local. */
 int train_parts_plan(struct train_parts *parts, const char *path, int noverrides,
                      char *const *overrides, const struct fsdp_node_map *nodes,
                      struct fsdp_err *err);

@@ -7,12 +7,6 @@
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
-static char *folder_of(const char *path, struct fsdp_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? fsdp_sprintf(err, "%.*s", (int)(slash - path), path) : fsdp_strdup(".", err);
-}
-
 static void keep_refusal(char *out, const struct fsdp_err *why)
 {
     snprintf(out, FSDP_ERR_TEXT_NBYTES, "%s", why->text);
@@ -144,17 +138,14 @@ static int check_date(const char *date, struct fsdp_err *err)
     return fsdp_err_blame(err, FSDP_EINVAL, "data.date");
 }
 
-int train_text_open(struct train_text *t, const struct config *c, const char *model_config,
+int train_text_open(struct train_text *t, const struct config *c, const char *folder,
                     const struct model_ops *ops, const struct model *model, struct fsdp_err *err)
 {
     const int vocab_size = ops->vocab_size(model);
     struct model_info info;
     uint64_t chat_hash = 0;
-    char *folder = folder_of(model_config, err);
-    int rc = FSDP_ENOMEM;
+    int rc;
 
-    if (!folder)
-        return rc;
     ops->info(model, &info);
     FSDP_TRY_GOTO(check_date(c->data.date, err), out);
     FSDP_TRY_GOTO(open_tokenizer(t, c, folder, vocab_size, err), out);
@@ -162,7 +153,6 @@ int train_text_open(struct train_text *t, const struct config *c, const char *mo
     FSDP_TRY_GOTO(open_template(t, folder, &chat_hash, err), out);
     fill_texts(t, c, &info, vocab_size, chat_hash);
 out:
-    fsdp_free(folder);
     if (rc)
         train_text_close(t);
     return rc;

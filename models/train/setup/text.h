@@ -16,10 +16,10 @@ struct train_text {
     int *token_nbytes; /* [vocab_size] of the model: bytes of text per token; NULL: not known */
 };
 
-/* model_config: path of config.json; its folder holds the model's tokenizer and template. A fault
- * in these is an error only when text or chats are read. A tokenizer that data.tokenizer names must
+/* folder: holds the model's tokenizer and template. A fault in these is an error only when text or
+ * chats are read. A tokenizer that data.tokenizer names must
  * always be valid. After a failure nothing is left open. Local, blocks. */
-int train_text_open(struct train_text *text, const struct config *config, const char *model_config,
+int train_text_open(struct train_text *text, const struct config *config, const char *folder,
                     const struct model_ops *ops, const struct model *model, struct fsdp_err *err);
 void train_text_close(struct train_text *text);
 
