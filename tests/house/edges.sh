@@ -96,7 +96,7 @@ models/plan/answer     fsdp/base.h fsdp/clock.h fsdp/fsdp.h models/config models
 models/plan/search     fsdp/base.h models/config models/plan/answer models/plan/cluster
 models/plan/scale      fsdp/base.h models/chart models/config models/plan/answer models/plan/cluster
 models/plan/cluster    fsdp/base.h fsdp/clock.h models/plan models/yaml
-models/plan/measure    fsdp/clock.h fsdp/fsdp.h fsdp/mesh.h models/nn
+models/plan/measure    fsdp/clock.h fsdp/fsdp.h fsdp/mesh.h models/nn models/plan/cluster
 models/text/regex      fsdp/base.h models/text/unicode
 models/text/tokenizer  fsdp/base.h models/text/regex models/text/unicode
 models/text/unicode    fsdp/base.h

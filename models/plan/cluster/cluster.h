@@ -9,6 +9,8 @@
 #ifndef CLUSTER_H
 #define CLUSTER_H
 
+#include <stdio.h>
+
 #include "plan/stock.h"
 
 /* What the clock rests on; an answer's error band follows from it. */
@@ -94,6 +96,14 @@ int cluster_set_rates(struct cluster *cluster, enum cluster_table table, const c
 int cluster_set_collectives(struct cluster *cluster, const char *file,
                             const struct fsdp_collective_time *time, int ntimes,
                             struct fsdp_err *err);
+/* The columns' names of such a table's file, and its rows, without the line's end. */
+void cluster_put_columns(FILE *to, enum cluster_table table);
+void cluster_put_rate(FILE *to, enum cluster_table table, const struct fsdp_rate *rate,
+                      const char *separator);
+void cluster_put_collective(FILE *to, const struct fsdp_collective_time *time,
+                            const char *separator);
+/* all_gather, ... */
+extern const char *const cluster_collective_words[FSDP_NCOLLECTIVES];
 /* Numbers of a cluster.yaml's section `measured`, besides tables and factors. */
 enum cluster_number {
     CLUSTER_MEASURED_CONTENTION, /* slowdown of compute next to a collective: net.contention */

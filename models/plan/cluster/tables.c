@@ -259,6 +259,12 @@ out:
     return rc;
 }
 
+static void put_columns(FILE *to, const char *names)
+{
+    for (; *names; names++)
+        fputc(*names == ' ' ? '\t' : *names, to);
+}
+
 /* Are all rows copies of no type and direction? */
 static bool is_short(const struct cluster_impl *impl, enum cluster_table table)
 {
@@ -268,20 +274,20 @@ static bool is_short(const struct cluster_impl *impl, enum cluster_table table)
     return table == CLUSTER_COPY;
 }
 
-static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_table table, size_t i,
+void cluster_put_columns(FILE *to, enum cluster_table table)
+{
+    put_columns(to, columns[table]);
+}
+
+void cluster_put_collective(FILE *to, const struct fsdp_collective_time *t, const char *separator)
+{
+    fprintf(to, "%s%s%d%s%d%s%.10g%s%.6g", cluster_collective_words[t->kind], separator, t->nranks,
+            separator, t->nnodes, separator, t->nbytes, separator, t->seconds);
+}
+
+void cluster_put_rate(FILE *to, enum cluster_table table, const struct fsdp_rate *r,
                       const char *separator)
 {
-    if (table == CLUSTER_COLLECTIVES) {
-        const struct fsdp_collective_time *t = &impl->times[i];
-        fprintf(to, "%s%s%d%s%d%s%.10g%s%.6g", cluster_collective_words[t->kind], separator,
-                t->nranks, separator, t->nnodes, separator, t->nbytes, separator, t->seconds);
-        return;
-    }
-    const struct fsdp_rate *r = &impl->rates[table][i];
-    if (is_short(impl, table)) {
-        fprintf(to, "%.10g%s%.6g", r->m, separator, r->per_s);
-        return;
-    }
     fprintf(to, "%s%s%.10g%s", fsdp_dtype_name(r->type), separator, r->m, separator);
     if (table == CLUSTER_COPY)
         fprintf(to, "%s%s", fsdp_pass_name((enum fsdp_pass)(int)r->n), separator);
@@ -294,10 +300,22 @@ static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_ta
     fprintf(to, "%s%.6g", separator, r->per_s);
 }
 
+static void print_row(FILE *to, const struct cluster_impl *impl, enum cluster_table table, size_t i,
+                      const char *separator)
+{
+    const struct fsdp_rate *r = table == CLUSTER_COLLECTIVES ? NULL : &impl->rates[table][i];
+
+    if (!r)
+        cluster_put_collective(to, &impl->times[i], separator);
+    else if (is_short(impl, table))
+        fprintf(to, "%.10g%s%.6g", r->m, separator, r->per_s);
+    else
+        cluster_put_rate(to, table, r, separator);
+}
+
 void cluster_table_print(FILE *to, const struct cluster_impl *impl, enum cluster_table table)
 {
-    for (const char *c = is_short(impl, table) ? copy_columns : columns[table]; *c; c++)
-        fputc(*c == ' ' ? '\t' : *c, to);
+    put_columns(to, is_short(impl, table) ? copy_columns : columns[table]);
     for (size_t i = 0; i < cluster_table_nrows(impl, table); i++) {
         fputc('\n', to);
         print_row(to, impl, table, i, "\t");

@@ -5,14 +5,13 @@
 #include <string.h>
 
 #include "measure.h"
+#include "plan/cluster/cluster.h"
 
 enum { PATH_NBYTES = 4096, MAX_LINES = 100000 };
 
-static const char *const collectives[FSDP_NCOLLECTIVES] = {"all_gather", "reduce_scatter",
-                                                           "all_reduce"};
-
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* head: its first line; NULL: the caller writes it. */
 static FILE *table_open(const char *folder, const char *name, const char *head,
                         struct fsdp_err *err)
 {
@@ -23,7 +22,7 @@ static FILE *table_open(const char *folder, const char *name, const char *head,
     to = fopen(path, "we");
     if (!to)
         fsdp_err_sys(err, errno, "cannot write %s", path);
-    else
+    else if (head)
         fprintf(to, "%s\n", head);
     return to;
 }
@@ -38,57 +37,27 @@ static int table_close(FILE *to, const char *folder, const char *name, struct fs
                : FSDP_OK;
 }
 
-/* What columns 2 and 3 of a rate are: numbers, or words for what the number stands for. */
-enum table { PRODUCTS, ATTENTION, COPIES };
-
-static const char *direction(double k)
+/* rates: of other tables than that of collectives. */
+static int write_rows(const struct measured *m, const char *folder, enum cluster_table table,
+                      const struct fsdp_rate *rates, int nrows, struct fsdp_err *err)
 {
-    return k > 1 ? "backward" : "forward";
-}
+    char name[32];
 
-static void put_rate(FILE *to, enum table table, const struct fsdp_rate *r)
-{
-    fprintf(to, "%s\t%.10g\t", fsdp_dtype_name(r->type), r->m);
-    if (table == COPIES)
-        fprintf(to, "%s\t", fsdp_pass_name((enum fsdp_pass)(int)r->n));
-    else
-        fprintf(to, "%.10g\t", r->n);
-    if (table == PRODUCTS)
-        fprintf(to, "%.10g\t", r->k);
-    else
-        fprintf(to, "%s\t", direction(r->k));
-    fprintf(to, "%.6g\n", r->per_s);
-}
-
-static int write_rates(const char *folder, enum table table, const struct fsdp_rate *rates,
-                       int nrates, struct fsdp_err *err)
-{
-    static const char *const names[] = {"gemm.tsv", "sdpa.tsv", "copy.tsv"};
-    static const char *const heads[] = {"# type\tm\tn\tk\tflops_per_s",
-                                        "# type\tkeys\thead_size\tpass\tflops_per_s",
-                                        "# type\tnbytes\tkernels\tpass\tnbytes_per_s"};
-    FILE *to = table_open(folder, names[table], heads[table], err);
-
+    snprintf(name, sizeof name, "%s.tsv", cluster_table_name(table));
+    FILE *to = table_open(folder, name, NULL, err);
     if (!to)
         return FSDP_EIO;
-    for (int i = 0; i < nrates; i++)
-        put_rate(to, table, &rates[i]);
-    return table_close(to, folder, names[table], err);
-}
-
-static int write_collectives(const struct measured *m, const char *folder, struct fsdp_err *err)
-{
-    FILE *to =
-        table_open(folder, "collectives.tsv", "# collective\tranks\tnodes\tnbytes\tseconds", err);
-
-    if (!to)
-        return FSDP_EIO;
-    for (int i = 0; i < m->ncollectives; i++) {
-        const struct fsdp_collective_time *t = &m->collectives[i];
-        fprintf(to, "%s\t%d\t%d\t%.10g\t%.6g\n", collectives[t->kind], t->nranks, t->nnodes,
-                t->nbytes, t->seconds);
+    fprintf(to, "# ");
+    cluster_put_columns(to, table);
+    for (int i = 0; i < nrows; i++) {
+        fputc('\n', to);
+        if (table == CLUSTER_COLLECTIVES)
+            cluster_put_collective(to, &m->collectives[i], "\t");
+        else
+            cluster_put_rate(to, table, &rates[i], "\t");
     }
-    return table_close(to, folder, "collectives.tsv", err);
+    fputc('\n', to);
+    return table_close(to, folder, name, err);
 }
 
 static int write_numbers(const struct measured *m, const char *folder, struct fsdp_err *err)
@@ -107,10 +76,10 @@ static int write_numbers(const struct measured *m, const char *folder, struct fs
 
 int measured_write(const struct measured *m, const char *folder, struct fsdp_err *err)
 {
-    FSDP_TRY(write_rates(folder, PRODUCTS, m->products, m->nproducts, err));
-    FSDP_TRY(write_rates(folder, ATTENTION, m->attention, m->nattention, err));
-    FSDP_TRY(write_rates(folder, COPIES, m->copies, m->ncopies, err));
-    FSDP_TRY(write_collectives(m, folder, err));
+    FSDP_TRY(write_rows(m, folder, CLUSTER_GEMM, m->products, m->nproducts, err));
+    FSDP_TRY(write_rows(m, folder, CLUSTER_SDPA, m->attention, m->nattention, err));
+    FSDP_TRY(write_rows(m, folder, CLUSTER_COPY, m->copies, m->ncopies, err));
+    FSDP_TRY(write_rows(m, folder, CLUSTER_COLLECTIVES, NULL, m->ncollectives, err));
     return write_numbers(m, folder, err);
 }
 
@@ -165,7 +134,7 @@ static int line_collective(struct measured *m, char *const *word, struct fsdp_er
     struct fsdp_collective_time t = {.nranks = atoi(word[1]), .nnodes = atoi(word[2])};
     int kind = 0;
 
-    while (kind < FSDP_NCOLLECTIVES && strcmp(word[0], collectives[kind]) != 0)
+    while (kind < FSDP_NCOLLECTIVES && strcmp(word[0], cluster_collective_words[kind]) != 0)
         kind++;
     t.kind = (enum fsdp_collective)kind;
     t.nbytes = atof(word[3]);
