@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "config_impl.h"
 #include "data/data.h"
@@ -188,28 +189,46 @@ static int check_path(const struct config *c, const char *key, const char *path,
     return FSDP_OK;
 }
 
+/* Of a path that says none where it is empty: a word for that would be the name of a path. */
+static int check_none(const struct config *c, const char *key, const char *path,
+                      struct fsdp_err *err)
+{
+    static const char *const words[] = {"none", "off", "no", "false", "null"};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strcasecmp(path, words[i]))
+            return config_refuse(c, key, err,
+                                 "'%s' would be a path of that name; give '' for none, or ./%s",
+                                 path, path);
+    return FSDP_OK;
+}
+
 static int check_paths(const struct config *c, struct fsdp_err *err)
 {
     static const char copy_first[] = "; ckpt-cp copies a checkpoint from a store to a folder";
     const struct {
         const char *key, *path, *hint; /* NULL: a store will do */
-    } paths[] = {{"model.path", c->model.path, copy_first},
-                 {"checkpoint.path", c->checkpoint.path, NULL},
-                 {"checkpoint.resume", c->checkpoint.resume, NULL},
-                 {"checkpoint.staging", c->checkpoint.staging, ""},
-                 {"checkpoint.switches", c->checkpoint.switches, ""},
-                 {"log.metrics", c->log.metrics, ""},
-                 {"log.tensorboard", c->log.tensorboard, ""},
-                 {"log.prometheus", c->log.prometheus, ""},
-                 {"log.html", c->log.html, ""},
-                 {"log.trace", c->log.trace, ""}};
+        bool may_be_none;
+    } paths[] = {{"model.path", c->model.path, copy_first, false},
+                 {"checkpoint.path", c->checkpoint.path, NULL, true},
+                 {"checkpoint.resume", c->checkpoint.resume, NULL, false},
+                 {"checkpoint.staging", c->checkpoint.staging, "", true},
+                 {"checkpoint.switches", c->checkpoint.switches, "", true},
+                 {"log.metrics", c->log.metrics, "", true},
+                 {"log.tensorboard", c->log.tensorboard, "", true},
+                 {"log.prometheus", c->log.prometheus, "", true},
+                 {"log.html", c->log.html, "", true},
+                 {"log.trace", c->log.trace, "", true}};
     const struct {
         const char *key;
         const struct fsdp_tunable_list *list;
     } lists[] = {{"data.path", &c->data.path}, {"data.eval_path", &c->data.eval_path}};
 
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         FSDP_TRY(check_path(c, paths[i].key, paths[i].path, paths[i].hint, err));
+        if (paths[i].may_be_none)
+            FSDP_TRY(check_none(c, paths[i].key, paths[i].path, err));
+    }
     for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++)
         for (int i = 0; i < lists[k].list->nelem; i++)
             FSDP_TRY(

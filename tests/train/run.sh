@@ -120,11 +120,11 @@ ok "$([ $? = 1 ] && holds err 'files, their sizes or data.pack differ'; echo $?)
 run -n 2 run.yaml train.steps=0 checkpoint.path=initial
 ok $? "no steps: the initial state is saved"
 echo '{"step": 9, "loss": 1}' >of_another.jsonl
-run -n 2 run.yaml train.steps=0 checkpoint.path=none log.metrics= log.html=none.html log.prometheus=none.prom
-ok "$([ $? = 0 ] && holds none/status.json '"state": "done"' && grep -q '^fsdp_running{.*} 0$' none.prom &&
+run -n 2 run.yaml train.steps=0 checkpoint.path=stepless log.metrics= log.html=none.html log.prometheus=none.prom
+ok "$([ $? = 0 ] && holds stepless/status.json '"state": "done"' && grep -q '^fsdp_running{.*} 0$' none.prom &&
     holds none.html 'finished</span> step 0 of 0, without a step' && holds none.html 'No step: train.steps is 0'; echo $?)" \
     "which status, report and Prometheus tell"
-run -n 2 run.yaml train.steps=0 checkpoint.path=none2 log.metrics=of_another.jsonl log.tensorboard=none.events
+run -n 2 run.yaml train.steps=0 checkpoint.path=stepless2 log.metrics=of_another.jsonl log.tensorboard=none.events
 ok "$([ "$(cat of_another.jsonl)" = '{"step": 9, "loss": 1}' ] && [ ! -e of_another.jsonl.redone ] && [ ! -e none.events ]; echo $?)" \
     "files of steps are left alone"
 run -n 3 run.yaml train.steps=0 checkpoint.path=initial3

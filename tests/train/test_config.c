@@ -198,6 +198,8 @@ static void check_overrides(void)
         {"optim.betas=0.9", "list of 2 numbers"},
         {"model.path=", "model.path: must be given"},
         {"model.path=m\xff", "model.path: the value is not UTF-8"},
+        {"checkpoint.path=none", "checkpoint.path: 'none' would be a path of that name; give ''"},
+        {"log.metrics=Off", "log.metrics: 'Off' would be a path of that name"},
     };
     struct fsdp_err err = FSDP_ERR_INIT;
     char *good[] = {"train.steps=7",   "data.path=[a, \"b c\"]", "optim.betas=0.8,0.9",
@@ -311,7 +313,8 @@ static void check_print(bool help)
                          help ? "model.dropout=0.125" : "model.dropout=auto",
                          "fsdp.reshard_after_forward=true",
                          "log.metrics=-",
-                         "checkpoint.path=null",
+                         "checkpoint.path=./none",
+                         "data.text_key=null",
                          "fsdp.limit_all_gathers=0"};
     struct config *a = load(GOOD, sizeof overrides / sizeof overrides[0], overrides, &err), *b;
     char *text_a = NULL, *text_b = NULL;

@@ -85,7 +85,7 @@ in_root 'cd && mkdir -p first/t && cd first && bash -c "$(sed -n "s/^    \(ln -s
     TOP=$PWD BIN=/usr/bin TEST_TMP=$PWD/t bash /share/readme.sh'
 ok $? "the links that README names, and its first job"
 in_root "test \"\$(ls /usr/lib/*/fsdp/libfsdp-mpi.so | wc -l)\" = 1 && cd &&
-    fsdp-launch $config train.steps=1 train.global_batch_size=8 fsdp.backend=mpi checkpoint.path=none 2>&1 | tee /dev/stderr | grep -v 'there is no libfsdp-mpi'"
+    fsdp-launch $config train.steps=1 train.global_batch_size=8 fsdp.backend=mpi checkpoint.path= 2>&1 | tee /dev/stderr | grep -v 'there is no libfsdp-mpi'"
 ok $? "the plug-in for MPI is found"
 in_root 'zcat -f /usr/share/man/man1/fsdp-launch.1* | grep -q "^.SH" && zcat -f /usr/share/man/man1/ckpt-merge.1* | grep -q "^.SH"'
 ok $? "manual pages"
