@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 12
+#define NN_OPS_ABI 13
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -37,6 +37,26 @@ struct nn_drop {
     float p;            /* 0: no dropout */
     uint64_t key;       /* of the run's seed and of the place in the model */
     uint64_t first_row; /* number of the batch's first row; the others follow it */
+};
+
+/* Products in 8 bits. The elements of an operand are rounded to codes of an 8-bit float before they
+ * are multiplied, in groups that share a scale 2^e: e is the least with which the greatest absolute
+ * value of the group is not beyond the type, as the values are at the time (current scaling). A code
+ * stands for its value times 2^e, which is also a bf16, so that a device without such products
+ * computes the same ones in bf16. Sums are fp32 and rounded when they are stored, as in all
+ * products. Scales are powers of two because then they cost no rounding, and because rows that are
+ * divided otherwise (ranks, micro-batches) get the same values but where one is less than 2^-13 of
+ * the greatest (e4m3). What is not finite makes the product so. */
+enum nn_f8_scale {
+    NN_F8_TENSOR, /* one for the whole operand */
+    NN_F8_ROW,    /* one for what one element of the result sums over */
+    NN_F8_BLOCK   /* one for 32 successive elements of that (MXFP8 of OCP's Microscaling) */
+};
+enum { NN_F8_BLOCK_NELEM = 32 };
+struct nn_f8 {
+    enum fsdp_dtype dtype;      /* of x and w: F8_E4M3; 0: operands stay as they are */
+    enum fsdp_dtype grad_dtype; /* of dy: F8_E4M3 or F8_E5M2 */
+    enum nn_f8_scale scale;
 };
 
 /* y = x wᵀ + b: x (rows, nin), w (nout, nin), b (nout), y (rows, nout). w may be some rows of a
@@ -57,6 +77,7 @@ struct nn_linear {
     /* backward_input: the call before it on the lane was backward_weight, with an output and with
      * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
     bool after_weight;
+    struct nn_f8 f8;
 };
 static inline int nn_linear_ldy(const struct nn_linear *a)
 {
@@ -80,6 +101,7 @@ struct nn_affine {
     int rows, nin, nout, ldw;
     float beta;                               /* of out, and of db */
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
+    struct nn_f8 f8;
 };
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
@@ -487,7 +509,7 @@ struct nn_ops {
     int logits_align;
     /* Elements of nn_linear.work (and nn_affine.work, whose y has the type of x), enough for all
      * three directions of this shape or one of fewer rows. Only sizes and types are read. 0: work
-     * may be NULL, as where all types are F32. */
+     * may be NULL, as where all types are F32 and products are not in 8 bits. */
     size_t (*linear_work_nelem)(const struct nn_linear *shape);
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);

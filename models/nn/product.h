@@ -12,6 +12,7 @@ struct nn_matrix {
     int ld;
     bool transposed;
     enum fsdp_dtype dtype;
+    enum fsdp_dtype f8; /* that it is rounded to before it is multiplied; 0: it is not */
 };
 
 /* c (m, n) = op(a) (m, k) op(b) (k, n) + bias + beta c; bias (n) goes to every row. */
@@ -27,7 +28,15 @@ struct nn_product {
     float *work;   /* nn_ops.linear_work_nelem */
     bool passing;  /* of a size that may not come again: algorithms for it are not timed */
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
+    enum nn_f8_scale f8_scale; /* where a and b have an f8, both or none */
+    /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. */
+    const float *a_scale, *b_scale;
 };
+
+static inline enum fsdp_dtype nn_f8_grad_dtype(const struct nn_f8 *f8)
+{
+    return f8->dtype ? f8->grad_dtype : FSDP_F32;
+}
 
 /* ---- y = x wᵀ + b ---------------------------------------------------------------------------- */
 
@@ -36,45 +45,50 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
     return (struct nn_product){.m = a->rows,
                                .n = a->nout,
                                .k = a->nin,
-                               .a = {a->x, a->nin, false, a->dtype},
-                               .b = {a->w, a->nin, true, a->w_dtype},
+                               .a = {a->x, a->nin, false, a->dtype, a->f8.dtype},
+                               .b = {a->w, a->nin, true, a->w_dtype, a->f8.dtype},
                                .c = a->out,
                                .ldc = nn_linear_ldy(a),
                                .c_dtype = a->y_dtype,
                                .bias = a->b,
                                .bias_dtype = a->w_dtype,
                                .beta = a->beta,
-                               .work = a->work};
+                               .work = a->work,
+                               .f8_scale = a->f8.scale};
 }
 
 static inline struct nn_product nn_linear_backward_input_product(const struct nn_linear *a)
 {
-    return (struct nn_product){.m = a->rows,
-                               .n = a->nin,
-                               .k = a->nout,
-                               .a = {a->dy, nn_linear_ldy(a), false, a->y_dtype},
-                               .b = {a->w, a->nin, false, a->w_dtype},
-                               .c = a->out,
-                               .ldc = a->nin,
-                               .c_dtype = a->dtype,
-                               .beta = a->beta,
-                               .work = a->work,
-                               /* backward_weight made halves of x's type, here they have w's */
-                               .is_split = a->after_weight && a->w_dtype == a->dtype};
+    return (struct nn_product){
+        .m = a->rows,
+        .n = a->nin,
+        .k = a->nout,
+        .a = {a->dy, nn_linear_ldy(a), false, a->y_dtype, nn_f8_grad_dtype(&a->f8)},
+        .b = {a->w, a->nin, false, a->w_dtype, a->f8.dtype},
+        .c = a->out,
+        .ldc = a->nin,
+        .c_dtype = a->dtype,
+        .beta = a->beta,
+        .work = a->work,
+        /* backward_weight made halves of x's type, here they have w's */
+        .is_split = a->after_weight && a->w_dtype == a->dtype,
+        .f8_scale = a->f8.scale};
 }
 
 static inline struct nn_product nn_linear_backward_weight_product(const struct nn_linear *a)
 {
-    return (struct nn_product){.m = a->nout,
-                               .n = a->nin,
-                               .k = a->rows,
-                               .a = {a->dy, nn_linear_ldy(a), true, a->y_dtype},
-                               .b = {a->x, a->nin, false, a->dtype},
-                               .c = a->out,
-                               .ldc = a->nin,
-                               .c_dtype = a->dw_dtype,
-                               .beta = a->beta,
-                               .work = a->work};
+    return (struct nn_product){
+        .m = a->nout,
+        .n = a->nin,
+        .k = a->rows,
+        .a = {a->dy, nn_linear_ldy(a), true, a->y_dtype, nn_f8_grad_dtype(&a->f8)},
+        .b = {a->x, a->nin, false, a->dtype, a->f8.dtype},
+        .c = a->out,
+        .ldc = a->nin,
+        .c_dtype = a->dw_dtype,
+        .beta = a->beta,
+        .work = a->work,
+        .f8_scale = a->f8.scale};
 }
 
 /* ---- y = x w + b ----------------------------------------------------------------------------- */
@@ -84,15 +98,16 @@ static inline struct nn_product nn_affine_forward_product(const struct nn_affine
     return (struct nn_product){.m = a->rows,
                                .n = a->nout,
                                .k = a->nin,
-                               .a = {a->x, a->nin, false, a->dtype},
-                               .b = {a->w, a->ldw, false, a->w_dtype},
+                               .a = {a->x, a->nin, false, a->dtype, a->f8.dtype},
+                               .b = {a->w, a->ldw, false, a->w_dtype, a->f8.dtype},
                                .c = a->out,
                                .ldc = a->nout,
                                .c_dtype = a->dtype,
                                .bias = a->b,
                                .bias_dtype = a->w_dtype,
                                .beta = a->beta,
-                               .work = a->work};
+                               .work = a->work,
+                               .f8_scale = a->f8.scale};
 }
 
 static inline struct nn_product nn_affine_backward_input_product(const struct nn_affine *a)
@@ -100,13 +115,14 @@ static inline struct nn_product nn_affine_backward_input_product(const struct nn
     return (struct nn_product){.m = a->rows,
                                .n = a->nin,
                                .k = a->nout,
-                               .a = {a->dy, a->nout, false, a->dtype},
-                               .b = {a->w, a->ldw, true, a->w_dtype},
+                               .a = {a->dy, a->nout, false, a->dtype, nn_f8_grad_dtype(&a->f8)},
+                               .b = {a->w, a->ldw, true, a->w_dtype, a->f8.dtype},
                                .c = a->out,
                                .ldc = a->nin,
                                .c_dtype = a->dtype,
                                .beta = a->beta,
-                               .work = a->work};
+                               .work = a->work,
+                               .f8_scale = a->f8.scale};
 }
 
 static inline struct nn_product nn_affine_backward_weight_product(const struct nn_affine *a)
@@ -114,13 +130,14 @@ static inline struct nn_product nn_affine_backward_weight_product(const struct n
     return (struct nn_product){.m = a->nin,
                                .n = a->nout,
                                .k = a->rows,
-                               .a = {a->x, a->nin, true, a->dtype},
-                               .b = {a->dy, a->nout, false, a->dtype},
+                               .a = {a->x, a->nin, true, a->dtype, a->f8.dtype},
+                               .b = {a->dy, a->nout, false, a->dtype, nn_f8_grad_dtype(&a->f8)},
                                .c = a->out,
                                .ldc = a->ldw,
                                .c_dtype = a->dw_dtype,
                                .beta = a->beta,
-                               .work = a->work};
+                               .work = a->work,
+                               .f8_scale = a->f8.scale};
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */

@@ -162,7 +162,8 @@ static inline void mirror_affine_work(struct nn_affine *p)
                                     .dtype = p->dtype,
                                     .y_dtype = p->dtype,
                                     .w_dtype = p->w_dtype,
-                                    .dw_dtype = p->dw_dtype};
+                                    .dw_dtype = p->dw_dtype,
+                                    .f8 = p->f8};
     p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(&shape), false);
 }
 

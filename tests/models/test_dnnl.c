@@ -14,7 +14,7 @@ static struct nn_matrix matrix(int rows, int cols, bool transposed, enum fsdp_dt
     const size_t nelem = (size_t)(transposed ? cols : rows) * ld;
     void *x = malloc(nelem * fsdp_dtype_nbytes(dtype));
     fsdp_cpu_convert(x, dtype, values, FSDP_F32, nelem);
-    return (struct nn_matrix){x, ld, transposed, dtype};
+    return (struct nn_matrix){x, ld, transposed, dtype, FSDP_F32};
 }
 
 static void test_product(int m, int n, int k, int mode, enum fsdp_dtype dtype,

@@ -130,6 +130,21 @@ static inline void nn_run_product(struct nn_product product)
         nn_gemm(&product);
 }
 
+/* An operand of a product in 8 bits, op(x) of (rows, cols), summed along its rows or down them. */
+struct nn_f8_operand {
+    int rows, cols;
+    bool sums_down;
+    enum nn_f8_scale scale;
+};
+/* x with its elements rounded to the values of their codes, bf16 in `room`, as x lies but without
+ * space between rows. */
+struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_operand *as,
+                                  float *room);
+/* The product of operands that were rounded so, which are in the first part of its work. */
+struct nn_product nn_cpu_f8_product(const struct nn_product *g);
+/* Elements of that part, enough for all three directions. */
+size_t nn_cpu_f8_nelem(const struct nn_linear *shape);
+
 /* y = x wᵀ + b + beta y, at once. */
 void nn_run_linear(const struct nn_linear *a);
 void nn_run_affine(const struct nn_affine *a);

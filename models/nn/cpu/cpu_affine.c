@@ -16,7 +16,7 @@ static void affine_one_row(const struct nn_affine *a)
 
 void nn_run_affine(const struct nn_affine *a)
 {
-    if (a->rows == 1 && !a->dtype && !a->w_dtype) {
+    if (a->rows == 1 && !a->dtype && !a->w_dtype && !a->f8.dtype) {
         affine_one_row(a);
         return;
     }

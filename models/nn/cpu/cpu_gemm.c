@@ -2,8 +2,8 @@
 /*
  * Matrix products of any mix of types. fp32 goes to CBLAS as it is. Else blocks that fit the second
  * cache are converted to fp32 and multiplied there, sums stay in fp32 over all of k, and the result
- * is rounded once. Products of bf16 by bf16 are oneDNN's instead where it has kernels for them.
- *
+ * is rounded once. Products of bf16 by bf16 are oneDNN's instead where it has kernels for them, and
+ * those in 8 bits become such ones.
  *
  *            b  [ k x n ]            for each block of c:
  *               [   |   ]                for each block of k: convert a's and b's, multiply, add
@@ -32,9 +32,10 @@ static size_t work_nelem(int m, int n, int k)
 
 size_t nn_cpu_linear_work_nelem(const struct nn_linear *s)
 {
-    if (!s->dtype && !s->y_dtype && !s->w_dtype && !s->dw_dtype)
+    if (!s->dtype && !s->y_dtype && !s->w_dtype && !s->dw_dtype && !s->f8.dtype)
         return 0;
-    return work_nelem(s->rows, s->nin, s->nout) * (size_t)fsdp_cpu_threads();
+    return work_nelem(s->rows, s->nin, s->nout) * (size_t)fsdp_cpu_threads() +
+           (s->f8.dtype ? nn_cpu_f8_nelem(s) : 0);
 }
 
 static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
@@ -129,7 +130,7 @@ static void block(const struct nn_product *g, int row, int col, int nrows, int n
         part.k = least(g->k - k, BLOCK);
         if (kept)
             part.a = (struct nn_matrix){a_room, g->a.transposed ? nrows : g->k, g->a.transposed,
-                                        FSDP_F32};
+                                        FSDP_F32, FSDP_F32};
         else
             part.a = block_of(&g->a, row, k, nrows, part.k, a_room);
         part.b = block_of(&g->b, k, col, part.k, ncols, b_room);
@@ -191,7 +192,7 @@ void nn_gemm(const struct nn_product *g)
     const double nflops = 2.0 * g->m * g->n * g->k, worth = 4e6;
     const int most = g->m >= g->n ? g->m : g->n, nthreads = fsdp_cpu_threads();
     const int share = (most + nthreads - 1) / nthreads, grain = (share + 31) / 32 * 32;
-    struct nn_product whole = *g;
+    struct nn_product whole = g->a.f8 ? nn_cpu_f8_product(g) : *g;
 
     fsdp_cpu_for((size_t)most, (size_t)(nflops < worth ? most : grain), gemm_part, &whole);
 }

@@ -16,7 +16,7 @@ static void linear_one_row(const struct nn_linear *a)
 
 void nn_run_linear(const struct nn_linear *a)
 {
-    if (a->rows == 1 && !a->dtype && !a->y_dtype && !a->w_dtype)
+    if (a->rows == 1 && !a->dtype && !a->y_dtype && !a->w_dtype && !a->f8.dtype)
         linear_one_row(a);
     else
         nn_run_product(nn_linear_forward_product(a));
