@@ -42,8 +42,44 @@ bool nn_cuda_needs_store(const struct nn_product *g)
     return g->c_dtype != FSDP_F32 && g->c_dtype != nn_cuda_narrow_of(g);
 }
 
+struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_matrix *x, int rows, int cols)
+{
+    const int nrows = rows_of(x, rows, cols), ncols = rows + cols - nrows;
+    const int ld = (ncols + 7) / 8 * 8;
+    return (struct nn_cuda_f8_place){nrows, ncols, ld, (nelem_of(nrows, ld) + 127) / 128 * 64};
+}
+
+struct nn_product nn_cuda_f8_decoded(const struct nn_product *g)
+{
+    const struct nn_cuda_f8_place a = nn_cuda_f8_place(&g->a, g->m, g->k);
+    const struct nn_cuda_f8_place b = nn_cuda_f8_place(&g->b, g->k, g->n);
+    struct nn_product plain = *g;
+
+    plain.a = (struct nn_matrix){.at = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS),
+                                 .ld = a.ld,
+                                 .transposed = g->a.transposed,
+                                 .dtype = FSDP_BF16};
+    plain.b = (struct nn_matrix){.at = nn_at(plain.a.at, FSDP_F32, a.nelem),
+                                 .ld = b.ld,
+                                 .transposed = g->b.transposed,
+                                 .dtype = FSDP_BF16};
+    plain.work = nn_at(plain.b.at, FSDP_F32, b.nelem);
+    plain.is_split = false;
+    return plain;
+}
+
+static size_t f8_nelem(const struct nn_product *g)
+{
+    return NN_CUDA_F8_CELLS + nn_cuda_f8_place(&g->a, g->m, g->k).nelem +
+           nn_cuda_f8_place(&g->b, g->k, g->n).nelem;
+}
+
 static size_t product_nelem(const struct nn_product *g)
 {
+    if (g->a.f8) {
+        const struct nn_product plain = nn_cuda_f8_decoded(g);
+        return f8_nelem(g) + (nn_cuda_needs_store(&plain) ? nelem_of(g->m, g->n) : 0);
+    }
     return (nn_cuda_is_mixed(g) ? nn_cuda_half_of(g).nelem : 0) +
            (nn_cuda_needs_store(g) ? nelem_of(g->m, g->n) : 0);
 }

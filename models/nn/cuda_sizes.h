@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 struct nn_product;
+struct nn_matrix;
 
 enum {
     /* Scratch memory of the lane that computes, outside what is planned. */
@@ -32,6 +33,17 @@ struct nn_cuda_half {
 };
 bool nn_cuda_is_mixed(const struct nn_product *g);
 struct nn_cuda_half nn_cuda_half_of(const struct nn_product *g);
+/* A matrix whose elements were rounded to 8 bits, as bf16: its shape as it lies, and its place in
+ * work, whose first NN_CUDA_F8_CELLS elements are the greatest absolute values of a and b, as bits,
+ * and their scales. Codes take the first half of the place. */
+enum { NN_CUDA_F8_CELLS = 64, NN_CUDA_F8_SCALE = 2 };
+struct nn_cuda_f8_place {
+    int nrows, ncols, ld;
+    size_t nelem; /* of fp32 */
+};
+struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_matrix *x, int rows, int cols);
+/* The product in bf16 of operands that were rounded so, with the places in its work. */
+struct nn_product nn_cuda_f8_decoded(const struct nn_product *g);
 /* The type in which the products run. */
 enum fsdp_dtype nn_cuda_narrow_of(const struct nn_product *g);
 /* Is the output one that cuBLASLt cannot give, so that it is made in F32 first? */

@@ -16,6 +16,7 @@ struct simt_lt_desc {
     cublasOperation_t op_a, op_b;
     cublasLtEpilogue_t epilogue;
     const void *bias;
+    const float *a_scale, *b_scale; // of 8-bit operands
 };
 struct simt_lt_layout {
     cudaDataType_t type;
@@ -40,7 +41,7 @@ struct call {
     bool coarse;    // its parts of a sum are added in the type of the output
 };
 
-int last;
+int last, eights;
 // Of the proposals, in the library's order: its first guess is not the best one.
 const double proposal_seconds[] = {0.1, 0.01, 0.05};
 enum { PROPOSALS = 3 };
@@ -48,6 +49,9 @@ enum { PROPOSALS = 3 };
 float load(const void *at, cudaDataType_t type, uint64_t i)
 {
     const uint16_t *narrow = (const uint16_t *)at;
+    const uint8_t *code = (const uint8_t *)at;
+    if (type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2)
+        return type == CUDA_R_8F_E4M3 ? fsdp_f8_e4m3_to_f32(code[i]) : fsdp_f8_e5m2_to_f32(code[i]);
     return type == CUDA_R_32F    ? ((const float *)at)[i]
            : type == CUDA_R_16BF ? fsdp_bf16_to_f32(narrow[i])
                                  : fsdp_f16_to_f32(narrow[i]);
@@ -78,6 +82,7 @@ void multiply(void *arg)
     const call &c = *(const call *)arg;
     simt_spend(c.seconds);
     const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
+    const float scale = c.desc.a_scale ? *c.desc.a_scale * *c.desc.b_scale : 1;
     std::vector<float> row(k);
     for (uint64_t i = 0; i < c.d.rows; i++) {
         for (uint64_t l = 0; l < k; l++)
@@ -90,7 +95,7 @@ void multiply(void *arg)
                 if (c.coarse && l == k / 2)
                     sum = rounded(c.d.type, (float)sum);
             }
-            sum *= c.alpha;
+            sum *= c.alpha * scale;
             if (c.desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
                 sum += load(c.desc.bias, c.d.type, i);
             if (c.beta != 0)
@@ -105,12 +110,32 @@ bool fits(const simt_lt_layout &x)
     return x.rows && x.cols && x.ld >= (int64_t)x.rows;
 }
 
+bool is_eight(cudaDataType_t type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+// Of 8-bit operands, before Blackwell: both lie along what is summed, at multiples of 16 bytes; the
+// bias is in 16 bits, and here of the type of the output.
+bool supported_eight(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
+                     const simt_lt_layout &d)
+{
+    const uint64_t out = d.type == CUDA_R_32F ? 4 : 2;
+    const bool biased = desc.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    return is_eight(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
+           desc.op_a == CUBLAS_OP_T && desc.op_b == CUBLAS_OP_N && desc.a_scale && desc.b_scale &&
+           a.rows % 16 == 0 && a.cols % 16 == 0 && b.cols % 16 == 0 && a.ld % 16 == 0 &&
+           b.ld % 16 == 0 && (uint64_t)d.ld * out % 16 == 0 && !(biased && d.type == CUDA_R_32F);
+}
+
 bool supported(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
                const simt_lt_layout &d)
 {
     const bool na = desc.op_a == CUBLAS_OP_N, nb = desc.op_b == CUBLAS_OP_N;
-    return fits(a) && fits(b) && fits(d) && a.type == b.type &&
-           (d.type == a.type || d.type == CUDA_R_32F) && (na ? a.rows : a.cols) == d.rows &&
+    const bool types = is_eight(a.type)
+                           ? supported_eight(desc, a, b, d)
+                           : a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
+    return fits(a) && fits(b) && fits(d) && types && (na ? a.rows : a.cols) == d.rows &&
            (nb ? b.cols : b.rows) == d.cols && (na ? a.cols : a.rows) == (nb ? b.rows : b.cols);
 }
 
@@ -157,7 +182,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
+                             nullptr,     nullptr,     nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -171,11 +197,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t nbytes)
 {
-    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA     ? (void *)&desc->op_a
-               : what == CUBLASLT_MATMUL_DESC_TRANSB   ? (void *)&desc->op_b
-               : what == CUBLASLT_MATMUL_DESC_EPILOGUE ? (void *)&desc->epilogue
-                                                       : (void *)&desc->bias;
-    if (nbytes != (what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4))
+    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA            ? (void *)&desc->op_a
+               : what == CUBLASLT_MATMUL_DESC_TRANSB          ? (void *)&desc->op_b
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE        ? (void *)&desc->epilogue
+               : what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? (void *)&desc->a_scale
+               : what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? (void *)&desc->b_scale
+                                                              : (void *)&desc->bias;
+    if (nbytes != (what >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4))
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, nbytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -270,6 +298,11 @@ size_t cublasLtGetVersion(void)
     return 130000;
 }
 
+int simt_lt_eights(void)
+{
+    return eights;
+}
+
 int simt_lt_last(void)
 {
     return last;
@@ -302,9 +335,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)at[i] % algo->data[1 + i])
             return CUBLAS_STATUS_INVALID_VALUE;
-    for (const void *x : {a, b, (const void *)d, desc->bias, (const void *)workspace})
+    for (const void *x : {a, b, (const void *)d, desc->bias, (const void *)workspace,
+                          (const void *)desc->a_scale, (const void *)desc->b_scale})
         simt_check_pointer(x, "a product");
     last = (int)algo->data[6];
+    eights += is_eight(a_layout->type);
     simt_call(stream, multiply, &args, sizeof args);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -39,8 +39,8 @@ std::vector<cudaStream_t> streams;
 struct CUstream_st default_stream;
 cudaError_t device_error, launch_error, lost;
 thread_local cudaError_t last_error;
-thread_local bool has_device; // it chose one, or a call made the runtime choose the first
-int nunchosen;
+thread_local bool has_device;        // it chose one, or a call made the runtime choose the first
+int nunchosen, capability = 90;      // 90: 9.0
 std::chrono::duration<double> spent; // by work, next to what it took
 int driver_version = CUDART_VERSION, nopen;
 char *arena;
@@ -234,12 +234,18 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+void simt_set_capability(int value)
+{
+    capability = value;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
     (void)device;
-    *value = attr == cudaDevAttrComputeCapabilityMajor ? 9
-             : attr == cudaDevAttrMultiProcessorCount  ? 4
-                                                       : 0;
+    *value = attr == cudaDevAttrComputeCapabilityMajor   ? capability / 10
+             : attr == cudaDevAttrComputeCapabilityMinor ? capability % 10
+             : attr == cudaDevAttrMultiProcessorCount    ? 4
+                                                         : 0;
     return cudaSuccess;
 }
 

@@ -10,8 +10,13 @@
  */
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
 
+/* A product in 8 bits: by codes where the GPU and the library have it, else in bf16. */
+int nn_cuda_f8_gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
+
 /* ---- below, one call of the library ------------------------------------------------------------
- * a and b have one type, c has it or F32, bias has c's. */
+ * a and b have one type, c has it or F32, bias has c's. Or a and b are codes of 8 bits, as they are
+ * on sm_89 and sm_90: both lie along what is summed (a as it is, b transposed), all sizes are
+ * multiples of NN_CUDA_F8_ALIGN, not both are E5M2, and there is no bias if c is F32. */
 int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
 
 #endif

@@ -47,7 +47,18 @@ int gemm_lt_check(cublasStatus_t status, const struct nn_product *g, const char 
 
 static cudaDataType_t type_of(enum fsdp_dtype dtype)
 {
-    return dtype == FSDP_F32 ? CUDA_R_32F : dtype == FSDP_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    switch (dtype) {
+    case FSDP_F32:
+        return CUDA_R_32F;
+    case FSDP_BF16:
+        return CUDA_R_16BF;
+    case FSDP_F8_E4M3:
+        return CUDA_R_8F_E4M3;
+    case FSDP_F8_E5M2:
+        return CUDA_R_8F_E5M2;
+    default:
+        return CUDA_R_16F;
+    }
 }
 
 static uint8_t alignment_of(const void *ptr)
@@ -74,7 +85,8 @@ static struct gemm_key key_of(const struct nn_product *g, int ordinal)
                              .a_align = alignment_of(g->a.at),
                              .b_align = alignment_of(g->b.at),
                              .c_align = alignment_of(g->c),
-                             .bias_align = g->bias ? alignment_of(g->bias) : 0};
+                             .bias_align = g->bias ? alignment_of(g->bias) : 0,
+                             .f8_b = g->a_scale ? (uint8_t)g->b.dtype : 0};
 }
 
 /* ---- making a plan --------------------------------------------------------------------------- */
@@ -98,6 +110,19 @@ static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDes
     return cublasLtMatmulDescSetAttribute(desc, what, value, nbytes);
 }
 
+/* The library's first operand is our second. Sums are fp32 throughout: without FAST_ACCUM, which
+ * cuts those of 8-bit tensor cores to 14 bits. */
+static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct nn_product *g)
+{
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (!g->a_scale)
+        return s;
+    s = set_attribute(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->b_scale, sizeof g->b_scale);
+    return s ? s
+             : set_attribute(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->a_scale,
+                             sizeof g->a_scale);
+}
+
 static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product *g)
 {
     const cublasOperation_t op_a = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -111,6 +136,7 @@ static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product
         s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (g->bias && !s)
         s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = s ? s : set_scales(p->desc, g);
     s = s ? s : operand(&p->b, &g->b, g->k, g->n);
     s = s ? s : operand(&p->a, &g->a, g->m, g->k);
     return s ? s : layout(&p->c, g->c_dtype, g->m, g->n, g->ldc);
@@ -245,6 +271,7 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
 
     if (g->bias)
         s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = s ? s : set_scales(p->desc, g);
     s = s ? s
           : cublasLtMatmul(handle, p->desc, &alpha, g->b.at, p->b, g->a.at, p->a, &g->beta, g->c,
                            p->c, g->c, p->c, algo, workspace, NN_CUDA_SCRATCH_NBYTES,

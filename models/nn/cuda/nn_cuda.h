@@ -104,6 +104,26 @@ struct nn_cuda_halves {
 };
 int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *args, struct fsdp_err *err);
 
+/* Products in 8 bits. Of a matrix (nrows, ncols) whose rows lie ld elements apart: *amax, before 0,
+ * becomes the greatest absolute value, as bits. Then its codes of type f8, nrows and ncols being
+ * multiples of NN_CUDA_F8_ALIGN: out (nrows, ncols), or (ncols, nrows) where `transposes`; and
+ * *scale, by which their values are multiplied. Or the values of its codes in bf16, rows to_ld
+ * apart. */
+enum { NN_CUDA_F8_ALIGN = 16 };
+struct nn_cuda_f8 {
+    const void *x;
+    int ld, nrows, ncols;
+    enum fsdp_dtype dtype, f8;
+    uint32_t *amax;
+    float *scale;
+    void *out;
+    bool transposes;
+    int to_ld;
+};
+int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
+int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
+int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
+
 /* Where experts have few rows each, their products are one launch, and the host need not know how
  * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types
  * are always its products; the host then waits for the rows of small groups at each product. */

@@ -113,6 +113,8 @@ void simt_lose_gpu(cudaError_t error);
 /* Ends the process where ptr is neither NULL nor memory of the device or page-locked: `what` was
  * given it. */
 void simt_check_pointer(const void *ptr, const char *what);
+/* The GPU's compute capability, 90 for 9.0, which it is at first. */
+void simt_set_capability(int capability);
 /* Calls of threads that had not chosen a GPU before: the runtime takes the first one for them. */
 int simt_unchosen(void);
 

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operands of products in 8 bits. The scale must be known before the first code is written, so a
+ * matrix is read twice: for the greatest absolute value, and to be encoded. Both reads are at the
+ * speed of memory, and of a matrix that fits the second cache the second one is faster. */
+#include "kernel.cuh"
+#include "nn/f8.h"
+
+enum { THREADS = 256, MOST_BLOCKS = 1024, TILE = 64, CODES = 16 /* that are written as one */ };
+
+struct matrix {
+    size_t ld;
+    int nrows, ncols;
+    bool aligned;
+};
+
+static matrix matrix_of(const struct nn_cuda_f8 *a)
+{
+    const size_t row = (size_t)a->ld * fsdp_dtype_nbytes(a->dtype);
+    return (matrix){(size_t)a->ld, a->nrows, a->ncols, is_aligned(a->x) && row % 16 == 0};
+}
+
+/* Eight elements of a row; those beyond it are zeros. */
+template <class T>
+static __device__ inline void load_lot(float out[VEC], const T *x, const matrix &m, size_t row,
+                                       size_t col)
+{
+    const size_t begin = row * m.ld;
+    load8(out, x, begin + col, begin + (size_t)m.ncols, m.aligned);
+}
+
+/* ---- the greatest absolute value ------------------------------------------------------------- */
+
+template <class T> __global__ void f8_amax_kernel(const T *x, matrix m, uint32_t *amax)
+{
+    __shared__ uint32_t room[THREADS / WARP];
+    const size_t each = ((size_t)m.ncols + VEC - 1) / VEC, nlots = (size_t)m.nrows * each;
+    uint32_t most = 0;
+
+    for (size_t lot = (size_t)blockIdx.x * THREADS + threadIdx.x; lot < nlots;
+         lot += (size_t)gridDim.x * THREADS) {
+        float v[VEC];
+        load_lot(v, x, m, lot / each, lot % each * VEC);
+#pragma unroll
+        for (int i = 0; i < VEC; i++)
+            most = max(most, nn_f8_magnitude(v[i]));
+    }
+#pragma unroll
+    for (int lane = WARP / 2; lane > 0; lane /= 2)
+        most = max(most, __shfl_xor_sync(FULL_MASK, most, lane));
+    if (threadIdx.x % WARP == 0)
+        room[threadIdx.x / WARP] = most;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    for (int i = 1; i < THREADS / WARP; i++)
+        most = max(most, room[i]);
+    if (most)
+        atomicMax(amax, most);
+}
+
+extern "C" int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
+                               struct fsdp_err *err)
+{
+    const unsigned nblocks = blocks_for_lots((size_t)a->nrows, a->ncols, THREADS);
+
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    LAUNCH_FOR(a->dtype, lane, f8_amax_kernel,
+               nblocks < MOST_BLOCKS ? nblocks : (unsigned)MOST_BLOCKS, THREADS, FROM(a->x),
+               matrix_of(a), a->amax);
+    return fsdp_cuda_launched(lane, "f8_amax", err);
+}
+
+/* ---- codes ----------------------------------------------------------------------------------- */
+
+struct rule {
+    enum fsdp_dtype f8;
+    const uint32_t *amax;
+    float *scale;
+};
+
+/* 2^-e; one thread of all writes 2^e. */
+static __device__ inline float inverse_of(const rule &r)
+{
+    const int e = nn_f8_exponent(r.f8, *r.amax);
+    if (!blockIdx.x && !blockIdx.y && !threadIdx.x)
+        *r.scale = nn_f8_power(e);
+    return nn_f8_power(-e);
+}
+
+static __device__ inline void encode8(uint8_t out[VEC], const float v[VEC], enum fsdp_dtype f8,
+                                      float inverse)
+{
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+        out[i] = nn_f8_code(f8, nn_f8_round(nn_f8_type(f8), v[i] * inverse));
+}
+
+typedef fsdp_pack<uint8_t, CODES> codes;
+
+template <class T> __global__ void f8_encode_kernel(uint8_t *out, const T *x, matrix m, rule r)
+{
+    const size_t at = ((size_t)blockIdx.x * THREADS + threadIdx.x) * CODES;
+    const size_t row = at / (size_t)m.ncols, col = at % (size_t)m.ncols;
+    const float inverse = inverse_of(r);
+    codes made;
+
+    if (row >= (size_t)m.nrows)
+        return;
+#pragma unroll
+    for (int i = 0; i < CODES; i += VEC) {
+        float v[VEC];
+        load_lot(v, x, m, row, col + (size_t)i);
+        encode8(made.at + i, v, r.f8, inverse);
+    }
+    *(codes *)(out + at) = made;
+}
+
+/* A block turns a square of TILE x TILE codes, which lies transposed in shared memory. */
+template <class T> __global__ void f8_turn_kernel(uint8_t *out, const T *x, matrix m, rule r)
+{
+    __shared__ codes tile[TILE][TILE / CODES + 1]; /* one more: fewer conflicts of banks */
+    const size_t row0 = (size_t)blockIdx.y * TILE, col0 = (size_t)blockIdx.x * TILE;
+    const float inverse = inverse_of(r);
+
+    for (int lot = (int)threadIdx.x; lot < TILE * TILE / VEC; lot += THREADS) {
+        const int row = lot / (TILE / VEC), col = lot % (TILE / VEC) * VEC;
+        float v[VEC];
+        uint8_t made[VEC];
+        if (row0 + (size_t)row >= (size_t)m.nrows || col0 + (size_t)col >= (size_t)m.ncols)
+            continue;
+        load_lot(v, x, m, row0 + (size_t)row, col0 + (size_t)col);
+        encode8(made, v, r.f8, inverse);
+#pragma unroll
+        for (int i = 0; i < VEC; i++)
+            tile[col + i][row / CODES].at[row % CODES] = made[i];
+    }
+    __syncthreads();
+    const int col = (int)threadIdx.x / (TILE / CODES), part = (int)threadIdx.x % (TILE / CODES);
+    const int row = part * CODES;
+    if (col0 + (size_t)col < (size_t)m.ncols && row0 + (size_t)row < (size_t)m.nrows)
+        *(codes *)(out + (col0 + (size_t)col) * (size_t)m.nrows + row0 + (size_t)row) =
+            tile[col][part];
+}
+
+extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
+                                 struct fsdp_err *err)
+{
+    const rule r = {a->f8, a->amax, a->scale};
+    const size_t nelem = (size_t)a->nrows * (size_t)a->ncols;
+    const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)a->nrows, TILE));
+
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (a->transposes)
+        LAUNCH_FOR(a->dtype, lane, f8_turn_kernel, tiles, THREADS, (uint8_t *)a->out, FROM(a->x),
+                   matrix_of(a), r);
+    else
+        LAUNCH_FOR(a->dtype, lane, f8_encode_kernel, blocks_for(nelem, (size_t)THREADS * CODES),
+                   THREADS, (uint8_t *)a->out, FROM(a->x), matrix_of(a), r);
+    return fsdp_cuda_launched(lane, "f8_encode", err);
+}
+
+/* ---- their values ---------------------------------------------------------------------------- */
+
+template <class T>
+__global__ void f8_decode_kernel(__nv_bfloat16 *out, int to_ld, const T *x, matrix m, rule r)
+{
+    const lot_of_row at = my_lot(m.ncols);
+    const float inverse = inverse_of(r), scale = nn_f8_power(nn_f8_exponent(r.f8, *r.amax));
+    const size_t to = at.row * (size_t)to_ld;
+    float v[VEC];
+
+    if (at.row >= (size_t)m.nrows)
+        return;
+    load_lot(v, x, m, at.row, at.col);
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+        v[i] = nn_f8_round(nn_f8_type(r.f8), v[i] * inverse) * scale;
+    store8(out, to + at.col, to + (size_t)m.ncols, true, v);
+}
+
+extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
+                                 struct fsdp_err *err)
+{
+    const rule r = {a->f8, a->amax, a->scale};
+
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    LAUNCH_FOR(a->dtype, lane, f8_decode_kernel,
+               blocks_for_lots((size_t)a->nrows, a->ncols, THREADS), THREADS,
+               (__nv_bfloat16 *)a->out, a->to_ld, FROM(a->x), matrix_of(a), r);
+    return fsdp_cuda_launched(lane, "f8_decode", err);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products in 8 bits. Tensor cores of sm_89 and sm_90 take operands of codes that both lie along
+ * what is summed, and those that lie otherwise are transposed as they are made:
+ *
+ *     forward   y  = x  wᵀ     x as it lies,   w as it lies
+ *     input     dx = dy w      dy as it lies,  w transposed
+ *     weight    dw = dyᵀ x     dy transposed,  x transposed
+ *
+ * Elsewhere the values of the codes are multiplied as bf16, which holds them: the same products, as
+ * fast as those of bf16.
+ */
+#include <stdatomic.h>
+
+#include <cuda_runtime_api.h>
+
+#include "gemm.h"
+
+enum { LEAST_CAPABILITY = 89 };
+
+static int capability_of(int *out, const struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    const int ordinal = fsdp_cuda_ordinal(lane);
+    int major = 0, minor = 0;
+    cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+
+    e = e ? e : cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
+    *out = 10 * major + minor;
+    return fsdp_cuda_check((int)e, err, "asking for the GPU's compute capability");
+}
+
+static bool is_aligned(const void *x)
+{
+    return (uintptr_t)x % NN_CUDA_F8_ALIGN == 0;
+}
+
+/* What cuBLASLt asks of such a product. */
+static bool fits_library(const struct nn_product *g)
+{
+    const size_t row = (size_t)g->ldc * fsdp_dtype_nbytes(g->c_dtype);
+    return g->m % NN_CUDA_F8_ALIGN == 0 && g->n % NN_CUDA_F8_ALIGN == 0 &&
+           g->k % NN_CUDA_F8_ALIGN == 0 && row % NN_CUDA_F8_ALIGN == 0 && is_aligned(g->c) &&
+           (!g->bias || is_aligned(g->bias)) &&
+           !(g->a.f8 == FSDP_F8_E5M2 && g->b.f8 == FSDP_F8_E5M2);
+}
+
+/* Each reason is told once. */
+static void tell(int capability, const struct nn_product *g)
+{
+    static atomic_flag old = ATOMIC_FLAG_INIT, odd = ATOMIC_FLAG_INIT;
+
+    if (capability < LEAST_CAPABILITY) {
+        if (!atomic_flag_test_and_set(&old))
+            fsdp_log(FSDP_LOG_WARN,
+                     "compute capability %d.%d has no products in 8 bits: they are computed in "
+                     "bf16, with the same values and the speed of bf16",
+                     capability / 10, capability % 10);
+    } else if (!atomic_flag_test_and_set(&odd)) {
+        fsdp_log(FSDP_LOG_WARN,
+                 "a product of %d x %d x %d is computed in bf16, with the values of 8 bits: "
+                 "products in 8 bits take sizes that are multiples of %d, at multiples of as "
+                 "many bytes",
+                 g->m, g->n, g->k, NN_CUDA_F8_ALIGN);
+    }
+}
+
+/* Operands to be made: a, and b behind it. */
+static void describe(struct nn_cuda_f8 out[2], const struct nn_product *g)
+{
+    const struct nn_product plain = nn_cuda_f8_decoded(g);
+    const struct nn_matrix *from[] = {&g->a, &g->b}, *to[] = {&plain.a, &plain.b};
+    const struct nn_cuda_f8_place place[] = {nn_cuda_f8_place(&g->a, g->m, g->k),
+                                             nn_cuda_f8_place(&g->b, g->k, g->n)};
+
+    for (int i = 0; i < 2; i++)
+        out[i] = (struct nn_cuda_f8){.x = from[i]->at,
+                                     .ld = from[i]->ld,
+                                     .nrows = place[i].nrows,
+                                     .ncols = place[i].ncols,
+                                     .dtype = from[i]->dtype,
+                                     .f8 = from[i]->f8,
+                                     .amax = (uint32_t *)(void *)g->work + i,
+                                     .scale = g->work + NN_CUDA_F8_SCALE + i,
+                                     .out = nn_at(to[i]->at, FSDP_F32, 0),
+                                     .transposes = from[i]->transposed == (i == 0),
+                                     .to_ld = place[i].ld};
+}
+
+static int by_codes(struct fsdp_lane *lane, const struct nn_product *g,
+                    const struct nn_cuda_f8 operand[2], struct fsdp_err *err)
+{
+    struct nn_product codes = *g;
+    const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
+
+    for (int i = 0; i < 2; i++)
+        FSDP_TRY(nn_cuda_f8_encode(lane, &operand[i], err));
+    codes.a = (struct nn_matrix){operand[0].out, g->k, false, g->a.f8, FSDP_F32};
+    codes.b = (struct nn_matrix){operand[1].out, g->k, true, g->b.f8, FSDP_F32};
+    codes.a_scale = operand[0].scale;
+    codes.b_scale = operand[1].scale;
+    if (g->c_dtype == FSDP_F32 || g->bias_dtype != g->c_dtype)
+        codes.bias = NULL;
+    FSDP_TRY(gemm_lt(lane, &codes, err));
+    return g->bias && !codes.bias ? nn_cuda_add_row(lane, &c, g->bias, g->bias_dtype, err)
+                                  : FSDP_OK;
+}
+
+static int by_values(struct fsdp_lane *lane, const struct nn_product *g,
+                     const struct nn_cuda_f8 operand[2], struct fsdp_err *err)
+{
+    const struct nn_product plain = nn_cuda_f8_decoded(g);
+
+    for (int i = 0; i < 2; i++)
+        FSDP_TRY(nn_cuda_f8_decode(lane, &operand[i], err));
+    return gemm(lane, &plain, err);
+}
+
+int nn_cuda_f8_gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    struct nn_cuda_f8 operand[2];
+    int capability;
+
+    if (g->f8_scale != NN_F8_TENSOR)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "a product in 8 bits with scales of rows or blocks: not on CUDA");
+    FSDP_TRY(capability_of(&capability, lane, err));
+    describe(operand, g);
+    FSDP_TRY(fsdp_zero(lane, g->work, NN_CUDA_F8_CELLS * sizeof(float), err));
+    for (int i = 0; i < 2; i++)
+        FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
+    if (capability >= LEAST_CAPABILITY && fits_library(g))
+        return by_codes(lane, g, operand, err);
+    tell(capability, g);
+    return by_values(lane, g, operand, err);
+}
