@@ -13,7 +13,7 @@
 /* The engine's settings are the keys of two sections. */
 int config_blame(const struct config *config, int status, struct fsdp_err *err)
 {
-    static const char *const sections[] = {"fsdp", "optim", "lora"};
+    static const char *const sections[] = {"fsdp", "optim", "lora", "model"};
     char key[64], where[CONFIG_TEXT + 128];
     const char *setting = err->setting;
 

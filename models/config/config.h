@@ -29,6 +29,8 @@ enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_base { CONFIG_BASE_AUTO, CONFIG_BASE_NF4, CONFIG_BASE_NF4_EXPERTS };
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
+enum config_linear { CONFIG_LINEAR_AUTO, CONFIG_LINEAR_E4M3 };
+enum config_linear_grad { CONFIG_LINEAR_GRAD_E4M3, CONFIG_LINEAR_GRAD_E5M2 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
 
 /* A source of training data: an item of data.sources, or the data as data.path and the other keys
@@ -49,7 +51,9 @@ struct config {
         char path[CONFIG_TEXT];
         int init; /* enum config_init */
         int64_t seed;
-        double dropout; /* -1: as config.json says */
+        double dropout;                      /* -1: as config.json says */
+        int linear_dtype, linear_grad_dtype; /* enum config_linear, config_linear_grad */
+        struct fsdp_tunable_list linear_targets;
     } model;
     struct {
         int64_t r;             /* 0: no adapters */

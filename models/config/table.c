@@ -25,6 +25,14 @@ const struct fsdp_tunable config_table[] = {
     FSDP_SETTINGS_MODEL(SETTING)
     ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
+    ROW(model, linear_dtype, CHOICE, "auto", "auto|float8_e4m3",
+        "Type that inputs and weights of the layers' linear maps are rounded to before they are "
+        "multiplied (docs/fp8.md); auto: fsdp.param_dtype"),
+    ROW(model, linear_grad_dtype, CHOICE, "float8_e4m3", "float8_e4m3|float8_e5m2",
+        "The same of the gradients of their outputs, where linear_dtype is float8_e4m3"),
+    ROW(model, linear_targets, LIST, "all-linear", NULL,
+        "Linear maps that linear_dtype is for: names of modules or their ends, such as down_proj; "
+        "all-linear: all of the layers but experts"),
 
     ROW(lora, r, INT, "0", "0..65536",
         "Rank of low-rank adapters (docs/adapters.md): they are trained, and the model is frozen; 0: "

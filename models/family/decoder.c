@@ -10,6 +10,7 @@ const struct model_ops model_decoder_ops = {
     .set_device = stack_set_device,
     .set_dtypes = stack_set_dtypes,
     .set_lora = stack_set_lora,
+    .set_f8 = stack_set_f8,
     .own_prefix = stack_own_prefix,
     .set_carried = stack_set_carried,
     .describe = stack_describe,

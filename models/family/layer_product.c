@@ -13,6 +13,7 @@ struct matrix {
     size_t at;                       /* elements of w before it */
     struct stack_place place;
     int ldw; /* transposed: elements from a row to the next; else 0 */
+    struct nn_f8 f8;
 };
 
 static struct matrix matrix_of(const struct model *m, const struct stack_block *blk,
@@ -26,6 +27,7 @@ static struct matrix matrix_of(const struct model *m, const struct stack_block *
         .at = (size_t)place.first * (transposed ? 1 : (size_t)place.nin),
         .place = place,
         .ldw = transposed ? m->weight[place.weight].cols : 0,
+        .f8 = m->weight[place.weight].f8,
     };
 }
 
@@ -67,7 +69,8 @@ static int run_linear(const struct model *m, const struct stack_block *blk,
                                    .dtype = blk->dtype,
                                    .y_dtype = blk->dtype,
                                    .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype};
+                                   .dw_dtype = matrix->w->dw_dtype,
+                                   .f8 = matrix->f8};
     return run[way](blk->lane, &args, err);
 }
 
@@ -91,7 +94,8 @@ static int run_affine(const struct model *m, const struct stack_block *blk,
                                    .beta = o->beta,
                                    .dtype = blk->dtype,
                                    .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype};
+                                   .dw_dtype = matrix->w->dw_dtype,
+                                   .f8 = matrix->f8};
     return run[way](blk->lane, &args, err);
 }
 

@@ -73,6 +73,16 @@ struct model_dtypes {
     bool overrides;             /* some units' weights and gradients have other types than these */
 };
 
+/* Linear maps of the layers whose products are in 8 bits (docs/fp8.md): their operands are rounded
+ * to these types, each with one scale, before they are multiplied. */
+struct model_f8 {
+    enum fsdp_dtype dtype;      /* of inputs and weights: F8_E4M3; F32: no product is in 8 bits */
+    enum fsdp_dtype grad_dtype; /* of the outputs' gradients: F8_E4M3 or F8_E5M2 */
+    /* As model_lora.targets; borrowed until set_f8 returns. Experts and routers are none. */
+    const char *const *targets;
+    int ntargets;
+};
+
 /* What config.json says besides the architecture. */
 enum { MODEL_MAX_EOS = 256 };
 struct model_info {
@@ -146,6 +156,9 @@ struct model_ops {
      * map.
      */
     int (*set_lora)(struct model *model, const struct model_lora *lora, struct fsdp_err *err);
+    /* Before describe, where some products are in 8 bits. FSDP_EINVAL names a target that fits no
+     * linear map. */
+    int (*set_f8)(struct model *model, const struct model_f8 *f8, struct fsdp_err *err);
     /* The model computes with tensors whose names begin with this; others of its folder are carried
      * along: sharded, stored in checkpoints, and otherwise left alone. NULL: all are its own. */
     const char *(*own_prefix)(const struct model *model);

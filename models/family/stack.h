@@ -60,6 +60,7 @@ struct stack_weight {
     struct fsdp_init init;
     bool by_expert;         /* of an adapter: A is (experts r, cols), B is (rows, r experts) */
     struct stack_rank rank; /* of an adapter's A */
+    struct nn_f8 f8;        /* of its products; zeros: they are not in 8 bits */
 };
 
 /* Where a slot's values are: in which weight, and of a matrix which of its nout outputs. */
@@ -342,6 +343,9 @@ int stack_tables_fill(const struct stack_tables *tables, const struct model *m, 
 /* The weights of a layer and their places, from the traits. */
 void stack_list_weights(struct model *m);
 
+/* Does a target of model_lora name the map with this weight of a layer? */
+bool stack_is_target(const struct model *m, const char *target, int weight);
+
 /* Adds the weights of adapters, as m->lora says. */
 int stack_list_lora(struct model *m, struct fsdp_err *err);
 /* The head's name in transformers, and so in the names of its adapter. */
@@ -376,6 +380,7 @@ size_t stack_load_nelem(const struct model *m);
 void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err);
+int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 /* Embedding and head are units of their own where they are not tied: together in the root's unit

@@ -38,7 +38,7 @@ static const char *module_of(const struct model *m, int weight)
 
 /* A target names a module in all layers, or (with its root) of any of them. A router of experts is
  * not among those that all-linear names. */
-static bool is_target(const struct model *m, const char *target, int weight)
+bool stack_is_target(const struct model *m, const char *target, int weight)
 {
     const char *name = m->weight[weight].name + 1, *module = module_of(m, weight) + 1;
     if (!strcmp(target, "all-linear"))
@@ -51,7 +51,7 @@ static bool is_any_target(const struct model *m, const char *const *targets, int
                           int weight)
 {
     for (int i = 0; i < ntargets; i++)
-        if (is_target(m, targets[i], weight))
+        if (stack_is_target(m, targets[i], weight))
             return true;
     return false;
 }
@@ -207,7 +207,7 @@ static int check_targets(const struct model *m, struct fsdp_err *err)
         const char *target = m->lora.targets[i];
         bool fits = is_head(m, target);
         for (int w = 0; w < m->nbase; w++)
-            fits |= m->weight[w].cols && is_target(m, target, w);
+            fits |= m->weight[w].cols && stack_is_target(m, target, w);
         if (!fits)
             return refuse_target(m, target, err);
     }

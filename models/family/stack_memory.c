@@ -47,7 +47,8 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
                                                                 .dtype = m->dtypes.activation,
                                                                 .y_dtype = output,
                                                                 .w_dtype = m->dtypes.activation,
-                                                                .dw_dtype = m->dtypes.grad});
+                                                                .dw_dtype = m->dtypes.grad,
+                                                                .f8 = weights[w].f8});
         most = nelem > most ? nelem : most;
     }
     return most;

@@ -156,6 +156,29 @@ static int check_base(const struct train_parts *p, struct fsdp_err *err)
     return config_blame(p->config, fsdp_err_blame(err, rc, "base"), err);
 }
 
+/* Products in 8 bits. */
+static int set_f8(const struct train_parts *p, struct fsdp_err *err)
+{
+    const struct config *c = p->config;
+    const struct fsdp_tunable_list *list = &c->model.linear_targets;
+    const bool e5m2 = c->model.linear_grad_dtype == CONFIG_LINEAR_GRAD_E5M2;
+    struct model_f8 f8 = {.dtype = FSDP_F8_E4M3,
+                          .grad_dtype = e5m2 ? FSDP_F8_E5M2 : FSDP_F8_E4M3,
+                          .ntargets = list->nelem};
+    const char **targets;
+
+    if (c->model.linear_dtype == CONFIG_LINEAR_AUTO)
+        return FSDP_OK;
+    if (!(targets = fsdp_alloc((size_t)list->nelem + 1, sizeof *targets, "linear maps", err)))
+        return FSDP_ENOMEM;
+    for (int i = 0; i < list->nelem; i++)
+        targets[i] = fsdp_tunable_list_at(list, i);
+    f8.targets = targets;
+    const int rc = p->ops->set_f8(p->model, &f8, err);
+    fsdp_free(targets);
+    return rc;
+}
+
 static int open_model(struct train_parts *p, struct fsdp_err *err)
 {
     char where[CONFIG_TEXT + 128];
@@ -174,6 +197,7 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     FSDP_TRY(config_blame(p->config, train_adapter_open(&p->adapter, p->config, err), err));
     FSDP_TRY(config_blame(p->config, p->ops->set_lora(p->model, &p->adapter.lora, err), err));
     FSDP_TRY(check_base(p, err));
+    FSDP_TRY(config_blame(p->config, set_f8(p, err), err));
     int longest = p->ops->max_seq_len(p->model);
     if (!p->config->data.seq_len)
         p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;

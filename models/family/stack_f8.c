@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which linear maps have products in 8 bits. */
+#include "stack.h"
+
+/* Which experts a row goes to is decided by small differences, and the products are small. */
+static bool is_router(const struct model *m, int weight)
+{
+    return weight == m->place[STACK_ROUTER].weight;
+}
+
+static int refuse_target(const struct model *m, const char *target, struct fsdp_err *err)
+{
+    fsdp_err_set(err, FSDP_EINVAL,
+                 "'%s' is no linear map of the layers of %s whose products can be in 8 bits; "
+                 "all-linear takes all of them, without experts and their router",
+                 target, m->family->type);
+    return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
+}
+
+int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err)
+{
+    for (int i = 0; i < f8->ntargets && f8->dtype; i++) {
+        bool fits = false;
+        for (int w = 0; w < m->nbase; w++) {
+            if (!m->weight[w].cols || is_router(m, w) || !stack_is_target(m, f8->targets[i], w))
+                continue;
+            m->weight[w].f8 = (struct nn_f8){.dtype = f8->dtype, .grad_dtype = f8->grad_dtype};
+            fits = true;
+        }
+        if (!fits)
+            return refuse_target(m, f8->targets[i], err);
+    }
+    return FSDP_OK;
+}
