@@ -23,14 +23,15 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
         struct work_list list = {.nitems = 0};
         if (x->part != part || x->cols < 1)
             continue;
-        work_add_linear(
-            &list,
-            &(struct work_linear){.rows = rows * used,
-                                  .nin = x->cols,
-                                  .nout = x->rows,
-                                  .type = m->dtypes.activation,
-                                  .trained = w >= m->nbase || stack_is_trained(m, x->name)},
-            WORK_IN_LAYER);
+        const struct work_linear linear = {.rows = rows * used,
+                                           .nin = x->cols,
+                                           .nout = x->rows,
+                                           .type = x->f8.dtype ? x->f8.dtype : m->dtypes.activation,
+                                           .trained =
+                                               w >= m->nbase || stack_is_trained(m, x->name)};
+        work_add_linear(&list, &linear, WORK_IN_LAYER);
+        if (x->f8.dtype)
+            work_add_codes(&list, &linear, m->dtypes.activation, WORK_IN_LAYER);
         FSDP_TRY(add_all(tree, module, &list, err));
     }
     return FSDP_OK;

@@ -33,6 +33,17 @@ void work_add_linear(struct work_list *list, const struct work_linear *l, enum w
         add_work(list, work);
 }
 
+void work_add_codes(struct work_list *list, const struct work_linear *l, enum fsdp_dtype from,
+                    enum work_place place)
+{
+    const double each = 2 * (double)fsdp_dtype_nbytes(from) + (double)fsdp_dtype_nbytes(l->type);
+    const double times = l->times > 0 ? l->times : 1;
+    const double x = l->rows * l->nin, w = l->nout * l->nin, dy = l->rows * l->nout;
+    const double forward = x + w, backward = dy + w + (l->trained ? dy + x : 0);
+
+    work_add_bytes(list, times * each * forward, backward / forward, false, place);
+}
+
 /* Selective activation checkpointing drops the output, and makes it again. */
 void work_add_attention(struct work_list *list, const struct work_attention *a)
 {

@@ -26,6 +26,11 @@ struct work_linear {
 void work_add_linear(struct work_list *list, const struct work_linear *linear,
                      enum work_place place);
 
+/* Where the operands, which are of type `from`, are made 8-bit codes first: each is read twice, for
+ * its greatest absolute value and to be encoded, and its codes are written. */
+void work_add_codes(struct work_list *list, const struct work_linear *linear, enum fsdp_dtype from,
+                    enum work_place place);
+
 /* Attention from q, k and v to its output. keys: that a query sees, the mean. */
 struct work_attention {
     double rows, keys, heads, head_dim;

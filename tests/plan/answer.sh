@@ -63,6 +63,14 @@ done
 ok "$(holds <(sed -n 1p bands) ' 5 %  the clock was measured on this cluster$' &&
     holds <(sed -n 2p bands) '12 %  the clock was measured .*; its measurements differ by as much$'; echo $?)" \
     "a clock's own measurements bound its band: $(cat bands err)"
+run --model llama --seq 8192 --nodes 8 --batch 4M --json f8.json model.linear_dtype=float8_e4m3
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+a, b = json.load(open("answer.json"))["time"], json.load(open("f8.json"))["time"]
+assert 1.2 < a["products_s"] / b["products_s"] < 2, (a, b)
+assert b["pointwise_s"] > 1.1 * a["pointwise_s"] and b["step_s"]["value"] < 0.9 * a["step_s"]["value"], (a, b)
+PY
+echo $?)" "products in 8 bits take less time, with the making of codes"
 run --model llama --seq 8192 --gpus 8 --json - train.micro_batch_size=4
 ok "$([ $? = 1 ] && python3 -c 'import json,sys; a = json.load(open("log")); assert not a["memory"]["fits"]'; echo $?)" \
     "a run that does not fit ends with 1; JSON on standard output is alone there"
