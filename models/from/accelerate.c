@@ -40,9 +40,7 @@ static void set_precision(struct from_job *job, const struct from_row *row, stru
     const char *type = from_dtype(leaf->value);
     if (!strcasecmp(leaf->value, "fp8")) {
         from_set(job, row->ours, leaf->path, "bfloat16");
-        from_remark(job, FROM_LOST, leaf,
-                    "products are computed in bfloat16; fsdp.gather_dtype: "
-                    "float8_e4m3 sends matrices in 8 bits");
+        from_set(job, "model.linear_dtype", leaf->path, "float8_e4m3");
     } else if (type)
         from_set(job, row->ours, leaf->path, "%s", type);
     else
@@ -263,7 +261,7 @@ static const struct from_row rows[] = {
     {"command_file", FROM_LOST, NULL, NULL, NULL, "there are no TPU pods"},
     {"commands", FROM_LOST, NULL, NULL, NULL, "there are no TPU pods"},
     {"fp8_config*", FROM_LOST, NULL, NULL, "{}",
-     "no products in 8 bits; fsdp.gather_dtype sends them"},
+     "recipes of products in 8 bits; model.linear_dtype has one scale a tensor (docs/fp8.md)"},
     {"megatron_lm_config.megatron_lm_gradient_clipping", FROM_SET, "optim.clip_grad_norm", NULL,
      NULL, NULL},
     {"megatron_lm_config*", FROM_LOST, NULL, NULL, "{}", "no tensor or pipeline parallelism"},

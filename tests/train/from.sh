@@ -94,7 +94,7 @@ for pair in MULTI_GPU:NO_SHARD MULTI_CPU:NO_SHARD NO:FULL_SHARD; do
 done
 ok $? "accelerate, plain data parallelism"
 printf 'distributed_type: TPU\nmixed_precision: fp8\n' >odd.yaml
-from odd.yaml && holds err "without a counterpart: distributed_type, mixed_precision" && sets fsdp.param_dtype=bfloat16
+from odd.yaml && holds err "without a counterpart: distributed_type" && sets fsdp.param_dtype=bfloat16 model.linear_dtype=float8_e4m3
 ok $? "accelerate, what there is not here"
 
 # ---- DeepSpeed ----
