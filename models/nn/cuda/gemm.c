@@ -145,11 +145,23 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     return uniform_types(lane, &part, err);
 }
 
+static int in_8_bits(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
+    struct nn_product made;
+
+    FSDP_TRY(nn_cuda_f8_operands(&made, lane, g, err));
+    if (!made.a_scale)
+        return uniform_types(lane, &made, err);
+    FSDP_TRY(gemm_lt(lane, &made, err));
+    return g->bias && !made.bias ? nn_cuda_add_row(lane, &c, g->bias, g->bias_dtype, err) : FSDP_OK;
+}
+
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (g->a.f8)
-        return nn_cuda_f8_gemm(lane, g, err);
+        return in_8_bits(lane, g, err);
     if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && nn_cuda_is_mixed(g))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "a product of %s with %s: not on CUDA",
                             fsdp_dtype_name(g->a.dtype), fsdp_dtype_name(g->b.dtype));

@@ -10,8 +10,10 @@
  */
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
 
-/* A product in 8 bits: by codes where the GPU and the library have it, else in bf16. */
-int nn_cuda_f8_gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
+/* Of a product in 8 bits: makes its operands, and *out, the product of them: of codes, with scales,
+ * where the GPU and the library have it, else in bf16. A bias that *out lacks is to be added. */
+int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
+                        struct fsdp_err *err);
 
 /* ---- below, one call of the library ------------------------------------------------------------
  * a and b have one type, c has it or F32, bias has c's. Or a and b are codes of 8 bits, as they are

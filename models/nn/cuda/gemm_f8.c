@@ -45,7 +45,7 @@ static bool fits_library(const struct nn_product *g)
 }
 
 /* Each reason is told once. */
-static void tell(int capability, const struct nn_product *g)
+static void tell_once(int capability, const struct nn_product *g)
 {
     static atomic_flag old = ATOMIC_FLAG_INIT, odd = ATOMIC_FLAG_INIT;
 
@@ -65,7 +65,7 @@ static void tell(int capability, const struct nn_product *g)
 }
 
 /* Operands to be made: a, and b behind it. */
-static void describe(struct nn_cuda_f8 out[2], const struct nn_product *g)
+static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product *g)
 {
     const struct nn_product plain = nn_cuda_f8_decoded(g);
     const struct nn_matrix *from[] = {&g->a, &g->b}, *to[] = {&plain.a, &plain.b};
@@ -86,36 +86,23 @@ static void describe(struct nn_cuda_f8 out[2], const struct nn_product *g)
                                      .to_ld = place[i].ld};
 }
 
-static int by_codes(struct fsdp_lane *lane, const struct nn_product *g,
-                    const struct nn_cuda_f8 operand[2], struct fsdp_err *err)
+/* Of codes, whose bias the library takes in the type of a 16-bit output alone. */
+static struct nn_product product_of_codes(const struct nn_product *g,
+                                          const struct nn_cuda_f8 operand[2])
 {
     struct nn_product codes = *g;
-    const struct nn_cuda_rows c = {g->c, g->c_dtype, g->ldc, g->m, g->n};
 
-    for (int i = 0; i < 2; i++)
-        FSDP_TRY(nn_cuda_f8_encode(lane, &operand[i], err));
     codes.a = (struct nn_matrix){operand[0].out, g->k, false, g->a.f8, FSDP_F32};
     codes.b = (struct nn_matrix){operand[1].out, g->k, true, g->b.f8, FSDP_F32};
     codes.a_scale = operand[0].scale;
     codes.b_scale = operand[1].scale;
     if (g->c_dtype == FSDP_F32 || g->bias_dtype != g->c_dtype)
         codes.bias = NULL;
-    FSDP_TRY(gemm_lt(lane, &codes, err));
-    return g->bias && !codes.bias ? nn_cuda_add_row(lane, &c, g->bias, g->bias_dtype, err)
-                                  : FSDP_OK;
+    return codes;
 }
 
-static int by_values(struct fsdp_lane *lane, const struct nn_product *g,
-                     const struct nn_cuda_f8 operand[2], struct fsdp_err *err)
-{
-    const struct nn_product plain = nn_cuda_f8_decoded(g);
-
-    for (int i = 0; i < 2; i++)
-        FSDP_TRY(nn_cuda_f8_decode(lane, &operand[i], err));
-    return gemm(lane, &plain, err);
-}
-
-int nn_cuda_f8_gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
+                        struct fsdp_err *err)
 {
     struct nn_cuda_f8 operand[2];
     int capability;
@@ -124,12 +111,16 @@ int nn_cuda_f8_gemm(struct fsdp_lane *lane, const struct nn_product *g, struct f
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "a product in 8 bits with scales of rows or blocks: not on CUDA");
     FSDP_TRY(capability_of(&capability, lane, err));
-    describe(operand, g);
+    describe_operands(operand, g);
     FSDP_TRY(fsdp_zero(lane, g->work, NN_CUDA_F8_CELLS * sizeof(float), err));
     for (int i = 0; i < 2; i++)
         FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
-    if (capability >= LEAST_CAPABILITY && fits_library(g))
-        return by_codes(lane, g, operand, err);
-    tell(capability, g);
-    return by_values(lane, g, operand, err);
+    const bool by_codes = capability >= LEAST_CAPABILITY && fits_library(g);
+    if (!by_codes)
+        tell_once(capability, g);
+    for (int i = 0; i < 2; i++)
+        FSDP_TRY(by_codes ? nn_cuda_f8_encode(lane, &operand[i], err)
+                          : nn_cuda_f8_decode(lane, &operand[i], err));
+    *out = by_codes ? product_of_codes(g, operand) : nn_cuda_f8_decoded(g);
+    return FSDP_OK;
 }
