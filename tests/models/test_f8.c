@@ -36,17 +36,24 @@ static void test_values(enum fsdp_dtype dtype, float greatest)
        "%s: what is not finite has the code of NaN", fsdp_dtype_name(dtype));
 }
 
+static bool is_least(enum fsdp_dtype dtype, double greatest, uint32_t bits)
+{
+    const float amax = nn_f8_float(bits);
+    const int e = nn_f8_exponent(dtype, nn_f8_magnitude(-amax));
+    return ldexp(amax, -e) <= greatest && nn_f8_power(e) == (float)ldexp(1, e) &&
+           (e == NN_F8_LEAST || ldexp(amax, 1 - e) > greatest);
+}
+
 /* The scale is the least with which nothing is beyond the type. */
 static void test_exponents(enum fsdp_dtype dtype, double greatest)
 {
     int nwrong = 0;
 
-    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 0x12345) {
-        const float amax = nn_f8_float(bits);
-        const int e = nn_f8_exponent(dtype, nn_f8_magnitude(amax));
-        nwrong += ldexp(amax, -e) > greatest || nn_f8_power(e) != (float)ldexp(1, e) ||
-                  (e > NN_F8_LEAST && ldexp(amax, 1 - e) <= greatest);
-    }
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 0x12345)
+        nwrong += !is_least(dtype, greatest, bits);
+    for (uint32_t power = 0; power < 255; power++)
+        for (uint32_t i = 0; i < 3; i++) /* around 1.75 times each power of two */
+            nwrong += !is_least(dtype, greatest, (power << 23) + 0x5fffff + i);
     ok(!nwrong, "%s: %d scales are not the least", fsdp_dtype_name(dtype), nwrong);
 }
 

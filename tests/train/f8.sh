@@ -68,6 +68,19 @@ ok "$([ $? != 0 ] && holds err "model.linear_targets: 'lm_head' is no linear map
 run -n 1 run.yaml train.steps=1 model.linear_dtype=auto 'model.linear_targets=[down_proj]'
 ok "$([ $? = 0 ] && holds err model.linear_targets; echo $?)" "targets without the type have no effect, which is told"
 
+# Matrices the other way round, one for q, k and v; and a mixture, whose experts stay as they are.
+mkdir gpt2 mixture
+echo '{"model_type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4,
+    "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}' >gpt2/config.json
+echo '{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}' >mixture/config.json
+for model in gpt2 mixture; do
+    run -n 2 run.yaml model.path=$model log.metrics=$model.jsonl && run -n 2 run.yaml model.path=$model model.linear_dtype=auto log.metrics=plain.jsonl
+    ok "$([ $? = 0 ] && near "$(last $model.jsonl 2)" "$(last plain.jsonl 2)" 0.01 && ! cmp -s <(loss $model.jsonl) <(loss plain.jsonl); echo $?)" \
+        "$model: near bf16"
+done
+
 # The work that the plan counts: operands and codes of the largest two matrices of a product.
 run --dump-schedule -n 2 run.yaml && f8=$(cat log) && run --dump-schedule -n 2 run.yaml model.linear_dtype=auto
 ok "$([ $? = 0 ] && [ "$f8" != "$(cat log)" ]; echo $?)" "the plan counts the codes"
