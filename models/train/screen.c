@@ -70,9 +70,10 @@ static void show_mesh(struct report *report, const struct train_parts *p)
                 c->fsdp.offload == FSDP_OFFLOAD_PARAMS ? ", parameters offloaded"
                 : c->fsdp.offload                      ? ", optimizer state offloaded"
                                                        : "");
-    report_fact(report, "types", "parameters %s%s, gradients reduced in %s",
+    report_fact(report, "types", "parameters %s%s%s, gradients reduced in %s",
                 config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                 c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? " (gathered in float8_e4m3)" : "",
+                c->model.linear_dtype == CONFIG_LINEAR_E4M3 ? ", products in float8_e4m3" : "",
                 config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
 }
 

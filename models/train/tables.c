@@ -82,10 +82,11 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
                                                           : "the optimizer's state",
                    *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
-    report_row(report, "types", "parameters %s%s, logits %s, gradients reduced in %s",
+    report_row(report, "types", "parameters %s%s%s, logits %s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
                                                             : "",
+               c->model.linear_dtype == CONFIG_LINEAR_E4M3 ? ", products in float8_e4m3" : "",
                train_output_dtype(output, sizeof output, p),
                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
     report_row(report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
