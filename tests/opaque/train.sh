@@ -51,7 +51,8 @@ same "two nodes, SGD, dropout, results read late" "-n 2 --nodes 2" fsdp.sharding
     optim.name=sgd optim.momentum=0.9 model.dropout=0.1 train.late_results=true
 same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 2" \
     fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
-same "two ranks, Lion, in bf16" "-n 2" optim.name=lion fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
+same "two ranks, Lion, in bf16, products in 8 bits" "-n 2" optim.name=lion fsdp.param_dtype=bfloat16 \
+    fsdp.output_dtype=float32 model.linear_dtype=float8_e4m3
 same "two ranks, schedule-free AdamW, offloaded" "-n 2" optim.name=schedulefree optim.schedule=constant \
     fsdp.offload=optimizer
 same "two ranks, Muon" "-n 2" optim.name=muon optim.momentum=0.95 optim.nesterov=true
