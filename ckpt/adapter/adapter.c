@@ -11,6 +11,8 @@
 #include "merge.h"
 #include "util/text.h"
 
+enum { NAME_NBYTES = 1024 };
+
 enum { MAX_CONFIG_NBYTES = 1 << 20, PATH_NBYTES = 4096 };
 #define LORA_A ".lora_A.weight"
 
@@ -394,4 +396,19 @@ const char *ckpt_adapter_folder(const struct ckpt_adapter *a)
 struct ckpt *ckpt_adapter_ckpt(const struct ckpt_adapter *a)
 {
     return a->ckpt;
+}
+
+static const struct ckpt_tensor *find_tensor(const struct ckpt_adapter *a, const char *parameter)
+{
+    char name[NAME_NBYTES];
+    const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", parameter);
+    return len < (int)sizeof name ? ckpt_tensor_find(a->ckpt, name) : NULL;
+}
+
+const struct ckpt_tensor *ckpt_adapter_tensor(const struct ckpt_adapter *a, const char *parameter)
+{
+    char other[NAME_NBYTES];
+    const struct ckpt_tensor *own = find_tensor(a, parameter);
+    return !own && ckpt_adapter_module_name(other, sizeof other, parameter) ? find_tensor(a, other)
+                                                                            : own;
 }

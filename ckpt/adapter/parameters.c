@@ -50,21 +50,6 @@ bool ckpt_adapter_module_name(char *weight, size_t weight_nbytes, const char *st
     return rename_end(weight, weight_nbytes, stored, false);
 }
 
-static const struct ckpt_tensor *find_tensor(const struct ckpt_adapter *a, const char *parameter)
-{
-    char name[NAME_NBYTES];
-    const int len = snprintf(name, sizeof name, CKPT_ADAPTER_PREFIX "%s", parameter);
-    return len < (int)sizeof name ? ckpt_tensor_find(ckpt_adapter_ckpt(a), name) : NULL;
-}
-
-const struct ckpt_tensor *ckpt_adapter_tensor(const struct ckpt_adapter *a, const char *parameter)
-{
-    char other[NAME_NBYTES];
-    const struct ckpt_tensor *own = find_tensor(a, parameter);
-    return !own && ckpt_adapter_module_name(other, sizeof other, parameter) ? find_tensor(a, other)
-                                                                            : own;
-}
-
 bool ckpt_name_ends(const char *name, size_t nbytes, const char *end)
 {
     const size_t n = strlen(end);
