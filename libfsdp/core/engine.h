@@ -13,8 +13,9 @@
  * Memory of one rank for one flat, which is W shards of s elements:
  *
  *   master   [s]      fp32: the parameters that the optimizer updates. Where param_dtype is fp32 it
- *                     is also the shard that is gathered; NULL where it is split (master.c), or
- *                     where what is frozen has none (frozen_in_param_dtype, frozen_in_nf4)
+ *                     is also the shard that is gathered; NULL where it is split (master.c), where
+ *                     there is none (FSDP_MASTER_NONE), or where what is frozen has none
+ *                     (frozen_in_param_dtype, frozen_in_nf4)
  *   param    [s]      param_dtype: the shard that is gathered; of a split master the upper half; in
  *                     groups of one what modules see, with a gather codec the decoded values.
  *                     In NF4: the codes of its elements and of their scales (state/nf4.h)
@@ -61,8 +62,8 @@ struct update_run {
     int slots[OPTIMIZER_MAX_STATE];   /* as its state; -1: it keeps none */
     uint64_t at[OPTIMIZER_MAX_STATE]; /* where the run begins in each */
     struct optimizer_hyper hyper;
-    /* Of runs of one tensor, as they are with moments that are rounded stochastically. */
-    uint64_t key, first; /* fsdp_rounding */
+    /* Of runs of one tensor, as they are where something is rounded stochastically. */
+    uint64_t key, weight_key, first; /* fsdp_rounding: of moments, of weights */
 };
 
 /* A program: its list, and an event per operation that another lane waits for. */
@@ -81,7 +82,7 @@ struct arena_row {
     uint64_t nbytes;
     bool host, file;
 };
-enum { ARENA_MAX_ROWS = 24 };
+enum { ARENA_MAX_ROWS = 28 };
 
 /* ---- struct fsdp, part by part --------------------------------------------------------------- */
 
@@ -239,11 +240,19 @@ static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
     return flat->whole ? 0 : f->mesh->shard_rank;
 }
 
+/* Are the weights in BF16 all there is, and what updates and checkpoints take? */
+static inline bool flat_is_bare(const struct fsdp *f, const struct flat *flat)
+{
+    return f->opts.optim.master == FSDP_MASTER_NONE && flat->param_dtype == FSDP_BF16 &&
+           !flat->codec && !flat->nf4 && (flat->trainable || !f->opts.frozen_in_param_dtype);
+}
+
 /* Has it no master: is the copy that is gathered all there is? */
 static inline bool flat_is_lone(const struct fsdp *f, const struct flat *flat)
 {
-    return flat->nf4 || (f->opts.frozen_in_param_dtype && !flat->trainable &&
-                         flat->param_dtype != FSDP_F32 && !flat->codec);
+    return flat->nf4 || flat_is_bare(f, flat) ||
+           (f->opts.frozen_in_param_dtype && !flat->trainable && flat->param_dtype != FSDP_F32 &&
+            !flat->codec);
 }
 
 /* Is the flat's master split? */

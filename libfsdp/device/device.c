@@ -404,15 +404,16 @@ int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale
 
 int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err)
 {
-    const bool split = !args->master;
+    const bool narrow = !args->master;
     if (args->param)
         FSDP_TRY(check_float(lane, args->param_dtype, "adamw", err));
     if (args->moment_dtype != FSDP_F32 && args->moment_dtype != FSDP_BF16)
         return fsdp_err_set(err, FSDP_EINVAL, "lane %s: adamw keeps moments in F32 or BF16, not %s",
                             lane->name, fsdp_dtype_name(args->moment_dtype));
-    if (split && (!args->param || !args->rest || args->param_dtype != FSDP_BF16))
+    if (narrow && (!args->param || args->param_dtype != FSDP_BF16))
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "lane %s: adamw without a master needs its two halves", lane->name);
+                            "lane %s: adamw without a whole master needs the parameter in BF16",
+                            lane->name);
     return args->nelem ? lane->device->ops->adamw(lane->state, args, err) : FSDP_OK;
 }
 
@@ -426,6 +427,12 @@ int fsdp_join(struct fsdp_lane *lane, float *x, const void *param, const uint16_
               size_t nelem, struct fsdp_err *err)
 {
     return nelem ? lane->device->ops->join(lane->state, x, param, rest, nelem, err) : FSDP_OK;
+}
+
+int fsdp_narrow(struct fsdp_lane *lane, void *dst, const float *src, size_t nelem,
+                const struct fsdp_rounding *rounding, struct fsdp_err *err)
+{
+    return nelem ? lane->device->ops->narrow(lane->state, dst, src, nelem, rounding, err) : FSDP_OK;
 }
 
 int fsdp_sgd(struct fsdp_lane *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err)

@@ -23,11 +23,11 @@ static uint64_t adafactor_nsums(const struct fsdp_tensor *tensor)
 
 static int adafactor_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
-    if (opts->master != FSDP_MASTER_SPLIT)
+    if (opts->master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "adafactor: it needs whole rows of its masters, so that they cannot be split: set "
-                 "optim.master whole");
+                 "adafactor: it needs whole rows of its masters, so that they cannot be split, nor "
+                 "left out: set optim.master whole");
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
 }
 

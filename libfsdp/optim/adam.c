@@ -16,6 +16,7 @@ static int adam_step(struct fsdp_lane *lane, const struct optimizer_run *run, bo
         .param_dtype = run->param_dtype,
         .moment_dtype = run->opts->moment_dtype,
         .rounding = run->rounding,
+        .weight_rounding = run->weight_rounding,
         .nelem = run->nelem,
         .lr = run->lr * run->hyper.lr_scale,
         .beta1 = run->hyper.beta1,

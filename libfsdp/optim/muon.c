@@ -34,11 +34,11 @@ static int muon_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
                      opts->dampening);
         return fsdp_err_blame(err, FSDP_EINVAL, "dampening");
     }
-    if (opts->master != FSDP_MASTER_SPLIT)
+    if (opts->master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "muon: it needs whole rows of its masters, so that they cannot be split: set "
-                 "optim.master whole");
+                 "muon: it needs whole rows of its masters, so that they cannot be split, nor left "
+                 "out: set optim.master whole");
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
 }
 

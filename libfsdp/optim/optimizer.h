@@ -15,14 +15,15 @@ struct optimizer_hyper {
 
 /* One update of a contiguous run of a rank's flat shard. */
 struct optimizer_run {
-    float *master;                    /* [nelem]; NULL: split, in param and rest */
+    float *master; /* [nelem]; NULL: split, in param and rest, or in param alone */
     void *state[OPTIMIZER_MAX_STATE]; /* as the optimizer's rows; NULL: not kept */
-    uint16_t *rest;
+    uint16_t *rest;                   /* NULL: not split */
     const float *grad, *grad_scale;           /* grad_scale: device scalar */
     const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
     struct fsdp_rounding rounding;    /* of moments in BF16 */
+    struct fsdp_rounding weight_rounding; /* of param, without a master */
     const struct fsdp_tensor *tensor; /* the whole parameter; of what is updated in phases */
     double *sums, *update_sum;        /* likewise: what is summed over ranks */
     float *room;                      /* likewise: memory for the phase, as nroom says */
@@ -50,7 +51,7 @@ struct optimizer_state {
 struct optimizer {
     const char *name;
     struct optimizer_state state[OPTIMIZER_MAX_STATE];
-    bool splits;   /* it takes split masters as they are; else whole ones, in pieces */
+    bool splits; /* it takes split masters, and weights without, as they are; else pieces in fp32 */
     bool narrow;   /* its state can be kept in BF16 (moment_dtype) */
     bool betas;    /* it has opts.betas, and groups may set them */
     bool eps;      /* it has opts.eps */

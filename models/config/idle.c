@@ -89,6 +89,12 @@ static bool has_effect(const struct config *config, int i, char *value)
             return true;
     }
 
+    if (!strcmp(idle[i].key, "model.seed")) { /* of the rounding of weights, too */
+        config_value(value, config, "optim.master");
+        if (!strcmp(value, "none"))
+            return true;
+    }
+
     if (!strcmp(idle[i].needs, "optim.name")) { /* of a group's optimizer, perhaps */
         config_value(value, config, "optim.groups");
         if (strstr(value, "optimizer="))

@@ -6,6 +6,7 @@
 #include "boot.h"
 
 #include "screen.h"
+#include "tables.h"
 
 static const char *plural(int64_t count)
 {
@@ -163,7 +164,7 @@ static void show_steps(struct report *report, const struct train_parts *p,
                 config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
                 plural(c->optim.warmup_steps),
                 state->nslots && state->slots[0].dtype == FSDP_BF16 ? ", moments in bfloat16" : "",
-                c->optim.master ? ", masters split" : "");
+                train_tables_masters(c->optim.master));
 }
 
 static void show_memory(struct report *report, struct fsdp *fsdp)

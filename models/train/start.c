@@ -175,7 +175,26 @@ static int restore_state(struct train_start *s, struct ckpt *ckpt, int64_t step,
     return train_state_resume(&s->loop->state, &saved, restart, path, err);
 }
 
-/* What becomes of optimizer tensors that are kept in another type than the checkpoint's. */
+/* Weights that are trained and kept in another type than the checkpoint's: masters are F32. */
+static void note_weights(struct train_start *s, const struct ckpt *ckpt)
+{
+    const struct fsdp_state_layout *now = fsdp_state_layout(s->parts->fsdp);
+    const size_t at = strlen(s->converted);
+
+    for (int k = 0; k < now->nflats; k++)
+        for (int i = 0; now->flats[k].trainable && i < now->flats[k].ntensors; i++) {
+            const struct fsdp_tensor *tensor = &now->flats[k].tensors[i];
+            const struct ckpt_tensor *stored = ckpt_tensor_find(ckpt, tensor->name);
+            if (!stored || stored->tensor.dtype == tensor->dtype)
+                continue;
+            snprintf(s->converted + at, sizeof s->converted - at,
+                     "%s whose weights in %s continue in %s", at ? " and" : ",",
+                     fsdp_dtype_name(stored->tensor.dtype), fsdp_dtype_name(tensor->dtype));
+            return;
+        }
+}
+
+/* What becomes of tensors that are kept in another type than the checkpoint's. */
 static void note_conversion(struct train_start *s, const struct ckpt *ckpt)
 {
     const struct fsdp_state_layout *now = fsdp_state_layout(s->parts->fsdp);
@@ -189,6 +208,7 @@ static void note_conversion(struct train_start *s, const struct ckpt *ckpt)
                          fsdp_dtype_name(stored->tensor.dtype),
                          fsdp_dtype_name(now->slots[k].dtype));
     }
+    note_weights(s, ckpt);
 }
 
 /* The weights of a checkpoint. */

@@ -167,6 +167,13 @@ static void show_eval(struct report *report, const struct train_parts *p)
     show_source(report, p, "held-out data", data_mixture_source(p->eval, 0), &source);
 }
 
+const char *train_tables_masters(int master)
+{
+    static const char *const texts[] = {
+        [FSDP_MASTER_SPLIT] = ", masters split", [FSDP_MASTER_NONE] = ", no masters"};
+    return master == FSDP_MASTER_WHOLE ? "" : texts[master];
+}
+
 void train_show_training(struct report *report, const struct train_parts *p,
                          const struct train_begun *begun)
 {
@@ -201,7 +208,7 @@ void train_show_training(struct report *report, const struct train_parts *p,
                config_word(name, sizeof name, c, "optim.name"), c->optim.lr,
                config_word(schedule, sizeof schedule, c, "optim.schedule"), c->optim.warmup_steps,
                state->nslots && state->slots[0].dtype == FSDP_BF16 ? ", moments in bfloat16" : "",
-               c->optim.master ? ", masters split" : "");
+               train_tables_masters(c->optim.master));
     report_row(report, "steps", "%" PRId64 " %s %" PRId64, begun->step,
                begun->step < c->train.steps ? "to" : "done of", c->train.steps);
     report_row(report, "start", "%s%s%s",

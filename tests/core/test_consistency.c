@@ -339,6 +339,7 @@ static void test_words_are_constants(void)
         {"optim.clip_norm_type", "inf", FSDP_NORM_INF},
         {"optim.master", "whole", FSDP_MASTER_WHOLE},
         {"optim.master", "split", FSDP_MASTER_SPLIT},
+        {"optim.master", "none", FSDP_MASTER_NONE},
         {"fsdp.offload", "none", FSDP_OFFLOAD_NONE},
         {"fsdp.offload", "optimizer", FSDP_OFFLOAD_OPTIMIZER},
         {"fsdp.offload", "params", FSDP_OFFLOAD_PARAMS},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How the state is kept changes nothing of what is computed. Split masters give the bits of whole
- * ones, moments in BF16 the same bits at every world size and under every strategy, and state that
- * is offloaded the bits of what is not. Gradients are given (given.h), the same on every rank, so
- * that their sum is exact.
+ * ones, moments in BF16 and weights without masters the same bits at every world size and under
+ * every strategy, and state that is offloaded the bits of what is not. Gradients are given
+ * (given.h), the same on every rank, so that their sum is exact.
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,8 @@ enum {
     STATE_AWAY = 128,
     PARAMS_AWAY = 256,
     WIDE = 512,
-    IN_FILE = 1024
+    IN_FILE = 1024,
+    BARE = 2048
 };
 struct cell {
     int nranks, nnodes;
@@ -47,6 +48,7 @@ struct run {
     struct outcome *out;
     float (*to)[GIVEN_NELEM]; /* where slices go */
     bool write;               /* there and back, odd bytes first */
+    float share;              /* of the gradients: their sum over ranks is exact */
 };
 
 /* ---- one run --------------------------------------------------------------------------------- */
@@ -71,7 +73,8 @@ static int read_slice(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_sl
     size_t nelem = fsdp_box_nelem(&slice->box, slice->tensor.ndim), nbytes = nelem * 4;
     char raw[GIVEN_NELEM * 4];
     int key, at = place_of(slice->tensor.name, &key);
-    bool narrow = (run->cell.how & NARROW) && (key == 1 || key == 2);
+    bool narrow =
+        key == 0 ? run->cell.how & BARE : (run->cell.how & NARROW) && (key == 1 || key == 2);
 
     (void)kind;
     if (slice->tensor.dtype != (narrow ? FSDP_BF16 : FSDP_F32))
@@ -127,7 +130,8 @@ static int summon(void *ctx, const struct fsdp_full_param *param, struct fsdp_er
 {
     struct run *run = ctx;
     size_t nelem = fsdp_tensor_nelem(&param->tensor);
-    (void)err;
+    if (param->tensor.dtype != FSDP_F32)
+        return fsdp_err_set(err, FSDP_EINTERNAL, "a whole parameter is not in fp32");
     memcpy(run->out->summoned + given_start[param->param], param->value, nelem * sizeof(float));
     for (size_t i = 0; i < nelem; i++)
         param->value[i] *= 1.25f;
@@ -146,7 +150,7 @@ static int train(struct run *run, struct given *model, struct fsdp *f, struct fs
         struct fsdp_step_args args = {.step = step, .lr = 0.01};
         for (int i = 0; i < GIVEN_NELEM; i++)
             given[i] = sinf((float)(1 + step) * (0.3f + (float)i));
-        FSDP_TRY(given_micro(model, f, 0, given, 1.0f / (float)run->cell.nranks, err));
+        FSDP_TRY(given_micro(model, f, 0, given, run->share, err));
         FSDP_TRY(fsdp_step(f, &args, NULL, err));
         FSDP_TRY(fsdp_sync(f, err));
         if (step == 1 && (run->cell.how & SAVED)) {
@@ -178,8 +182,14 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
                                       : FSDP_OFFLOAD_NONE;
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
+    if (run->cell.nranks & (run->cell.nranks - 1))
+        run->share = oob->rank == 0;
+    else
+        run->share = 1.0f / (float)run->cell.nranks;
     opts.optim.name = how & SGD ? "sgd" : "adamw";
-    opts.optim.master = how & SPLIT ? FSDP_MASTER_SPLIT : FSDP_MASTER_WHOLE;
+    opts.optim.master = how & SPLIT  ? FSDP_MASTER_SPLIT
+                        : how & BARE ? FSDP_MASTER_NONE
+                                     : FSDP_MASTER_WHOLE;
     opts.optim.moment_dtype = how & NARROW ? FSDP_BF16 : FSDP_F32;
     opts.optim.ema_decay = how & EMA ? 0.75 : 0;
     opts.optim.clip_grad_norm = how & CLIP ? 0.5 : 0;
@@ -275,6 +285,48 @@ static void test_narrow(void)
     forget(wide);
 }
 
+/* How many roundings to BF16, of at most 2^-7 each, the weights are from those of another run. */
+static double roundings(const struct outcome *a, const struct outcome *b)
+{
+    double worst = 0;
+    for (int i = 0; i < GIVEN_NELEM; i++) {
+        double x = (double)b->value[0][i], most = 0x1p-7 * (fabs(x) + 0.01 * STEPS);
+        worst = fmax(worst, fabs((double)a->value[0][i] - x) / most);
+    }
+    return worst;
+}
+
+/* Nothing but weights in BF16: the rounding depends on no cut. */
+static void test_bare(void)
+{
+    static const struct cell cells[] = {
+        {2, 1, FSDP_FULL_SHARD, BARE | SAVED},
+        {3, 1, FSDP_FULL_SHARD, BARE | THREADED},
+        {4, 2, FSDP_HYBRID_SHARD, BARE},
+        {2, 1, FSDP_NO_SHARD, BARE | SAVED},
+        {3, 1, FSDP_SHARD_GRAD_OP, BARE | SGD | EMA | SAVED},
+        {2, 1, FSDP_FULL_SHARD, BARE | NARROW | EMA | SAVED},
+        {3, 1, FSDP_FULL_SHARD, BARE | NARROW | EMA | PARAMS_AWAY},
+    };
+    struct outcome *wide = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, 0});
+
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        const unsigned how = cells[i].how & (BARE | SGD | EMA | NARROW);
+        struct outcome *alone = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, how});
+        struct outcome *out = run_cell(cells[i]);
+        ok(equal(alone, out), "no masters: %d ranks, %s, how %u, have the bits of one",
+           cells[i].nranks, fsdp_strategy_name(cells[i].strategy), cells[i].how);
+        if (i == 0) {
+            double far = alone && wide ? roundings(alone, wide) : 0;
+            ok(far > 0 && far < STEPS + 2,
+               "weights are %.2f roundings from those with masters in fp32", far);
+        }
+        forget(alone);
+        forget(out);
+    }
+    forget(wide);
+}
+
 static void test_offload(void)
 {
     static const struct cell cells[] = {
@@ -316,6 +368,16 @@ static void test_refused(void)
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
            !strcmp(err.setting, "master") && strstr(err.text, "bfloat16"),
        "masters of parameters in fp32 are not split: %s", err.text);
+    opts.optim.master = FSDP_MASTER_NONE;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
+           !strcmp(err.setting, "master") && strstr(err.text, "left out"),
+       "nor left out: %s", err.text);
+    opts.param_dtype = FSDP_BF16;
+    opts.optim.name = "muon";
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "master") && strstr(err.text, "muon"),
+       "muon has none without: %s", err.text);
+    opts.param_dtype = FSDP_F32;
     opts.optim.master = FSDP_MASTER_WHOLE;
     opts.optim.moment_dtype = FSDP_BF16;
     opts.optim.name = "sgd";
@@ -378,7 +440,7 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum f
     for (int i = 0, nrows = fsdp_memory_plan(f, rows, 32); i < nrows; i++)
         if (rows[i].host)
             *host += rows[i].nbytes;
-        else if (strcmp(rows[i].what, "pieces of split masters, joined"))
+        else if (strcmp(rows[i].what, "pieces of weights in fp32"))
             nbytes += rows[i].nbytes;
     fsdp_destroy(f);
     fsdp_device_close(device);
@@ -395,6 +457,8 @@ static void test_memory(void)
        "moments in BF16 save 4 bytes a parameter");
     ok(all - planned(FSDP_F32, FSDP_MASTER_SPLIT, FSDP_OFFLOAD_NONE, NULL) == 2 * shard,
        "split masters save 2 bytes a parameter");
+    ok(all - planned(FSDP_BF16, FSDP_MASTER_NONE, FSDP_OFFLOAD_NONE, NULL) == 8 * shard,
+       "no masters 4, and with narrow moments 8");
     /* One unit: each of the two places has room for all of its state. */
     uint64_t away = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_OPTIMIZER, &host);
     ok(host == 12 * shard && away == all + 12 * shard,
@@ -407,6 +471,7 @@ int main(void)
 {
     test_split();
     test_narrow();
+    test_bare();
     test_offload();
     test_refused();
     test_memory();

@@ -37,7 +37,8 @@ static void draw_optimizer(struct setting *s, uint64_t *seed)
     o->moment_dtype = !strncmp(o->name, "adam", 4) && strlen(o->name) < 6 && draw(seed, 2)
                           ? FSDP_BF16
                           : FSDP_F32;
-    o->master = bf16 && draw(seed, 3) == 0 ? FSDP_MASTER_SPLIT : FSDP_MASTER_WHOLE;
+    o->master = bf16 && draw(seed, 3) == 0 ? (draw(seed, 2) ? FSDP_MASTER_SPLIT : FSDP_MASTER_NONE)
+                                           : FSDP_MASTER_WHOLE;
     o->clip_grad_norm = draw(seed, 2);
     o->clip_norm_type = draw(seed, 3) ? FSDP_NORM_2 : FSDP_NORM_INF;
     o->ema_decay = draw(seed, 4) ? 0 : 0.99;

@@ -203,8 +203,90 @@ static void test_narrow_adamw(struct fsdp_lane *lane)
     args.moment_dtype = FSDP_F16;
     ok(fsdp_adamw(lane, &args, NULL) == FSDP_EINVAL, "moments in F16 are refused");
     args.moment_dtype = FSDP_BF16;
-    args.rest = NULL;
+    args.param = NULL;
     ok(fsdp_adamw(lane, &args, NULL) == FSDP_EINVAL, "half a master is refused");
+}
+
+/* What weights in BF16 must become: the step's fp32, rounded by their words. */
+static int weights_wrong(const struct fsdp_rounding *r, const float *p, const uint16_t *half)
+{
+    int bad = 0;
+    for (size_t i = 0; i < N; i++) {
+        uint32_t word[4];
+        philox4x32(word, r->key, r->step, (r->first + i) / 4);
+        bad += half[i] != bf16_by_chance(p[i], word[(r->first + i) % 4]);
+    }
+    return bad;
+}
+
+/* The same step without a master, in ranges that begin anywhere; and the rounding alone. */
+static void test_bare_adamw(struct fsdp_lane *lane)
+{
+    enum { CUT = 1235 };
+    static float p[N], m[N], v[N], g[N], m2[N], v2[N], back[N];
+    static uint16_t param[N], again[N], alone[N];
+
+    for (int i = 0; i < N; i++) {
+        param[i] = again[i] = fsdp_f32_to_bf16(noise(i));
+        p[i] = fsdp_bf16_to_f32(param[i]);
+        m[i] = m2[i] = 0.1f * noise(i + 7);
+        v[i] = v2[i] = 0.01f * fabsf(noise(i + 9));
+        g[i] = noise(i + 11);
+    }
+    struct fsdp_adamw_args args = {.master = p,
+                                   .exp_avg = m,
+                                   .exp_avg_sq = v,
+                                   .grad = g,
+                                   .param_dtype = FSDP_BF16,
+                                   .weight_rounding = {.key = 6, .step = 2, .first = 12},
+                                   .nelem = N,
+                                   .lr = 1e-2,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .nsteps = 3};
+    const struct fsdp_rounding whole = args.weight_rounding;
+    run_adamw(lane, &args); /* p: what the step makes in fp32 */
+    memcpy(m, m2, sizeof m);
+    memcpy(v, v2, sizeof v);
+    args.master = NULL;
+    args.param = param;
+    run_adamw(lane, &args);
+    ok(weights_wrong(&whole, p, param) == 0, "weights without a master are rounded by their words");
+    fsdp_narrow(lane, UP(alone), UP(p), N, &whole, NULL);
+    down(lane);
+    ok(!memcmp(alone, param, sizeof alone), "and so by the rounding alone");
+
+    args.nelem = CUT;
+    args.param = again;
+    args.exp_avg = m2;
+    args.exp_avg_sq = v2;
+    run_adamw(lane, &args);
+    args.nelem = N - CUT;
+    args.weight_rounding.first += CUT;
+    args.param = again + CUT;
+    args.exp_avg = m2 + CUT;
+    args.exp_avg_sq = v2 + CUT;
+    args.grad = g + CUT;
+    run_adamw(lane, &args);
+    ok(!memcmp(param, again, sizeof param), "in however many ranges a tensor is updated");
+
+    struct fsdp_rounding odd = whole;
+    odd.first += CUT;
+    memset(alone, 0, sizeof alone);
+    fsdp_narrow(lane, up(lane, alone, CUT * 2), up(lane, p, CUT * 4), CUT, &whole, NULL);
+    down(lane);
+    fsdp_narrow(lane, up(lane, alone + CUT, (N - CUT) * 2), up(lane, p + CUT, (N - CUT) * 4),
+                N - CUT, &odd, NULL);
+    down(lane);
+    ok(!memcmp(alone, param, sizeof alone), "and rounded");
+    for (int i = 0; i < N; i++)
+        back[i] = fsdp_bf16_to_f32(param[i]);
+    odd.step++;
+    fsdp_narrow(lane, UP(alone), UP(back), N, &odd, NULL);
+    down(lane);
+    ok(!memcmp(alone, param, sizeof alone), "what BF16 has stays, whatever the words");
 }
 
 /* A moment that decays by less than a BF16 step stands still when rounded to nearest; rounded

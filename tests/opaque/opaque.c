@@ -219,6 +219,11 @@ static void lane_destroy(void *l)
        struct fsdp_err *e),                                                                       \
       (l, x, param, rest, n, e),                                                                  \
       (x, param, rest))                                                                           \
+    X(narrow,                                                                                     \
+      (void *l, void *dst, const float *src, size_t n, const struct fsdp_rounding *r,             \
+       struct fsdp_err *e),                                                                       \
+      (l, dst, src, n, r, e),                                                                     \
+      (dst, src))                                                                                 \
     X(sgd,                                                                                        \
       (void *l, const struct fsdp_sgd_args *args, struct fsdp_err *e),                            \
       (l, args, e),                                                                               \

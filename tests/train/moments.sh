@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
-# Moments in bfloat16 and split masters in whole runs: they train as fp32 does, within a bound; a run in
+# Moments in bfloat16, split masters and weights without masters in whole runs: they train as fp32 does, within a bound; a run in
 # two parts is the same run; checkpoints hold what was kept, and continue in either type.
 set -u
 cd "$TEST_TMP" || exit 1
@@ -91,6 +91,40 @@ ok $? "resumed to the same bits"
 cp -r split onward && rm -r onward/step-00000024
 run -n 2 run.yaml $half checkpoint.path=onward train.steps=13
 ok $? "its checkpoint is one like any other: masters next to the parameters resume from it"
+
+# ---- no masters -----------------------------------------------------------------------------------
+
+# Tensors of a checkpoint, of a kind and type.
+stored() { grep -o "\"kind\": \"$2\", \"dtype\": \"$3\"" "$1/manifest.json" | wc -l; }
+bare="$half optim.master=none"
+run -v -n 2 run.yaml $bare $narrow checkpoint.path=bare log.metrics=bare.jsonl
+ok "$([ $? = 0 ] && holds log 'no masters' && holds log 'parameter shards without masters, BF16'; echo $?)" \
+    "weights in bfloat16 train without masters, which the tables show"
+near apart.jsonl bare.jsonl 0.05
+ok $? "losses stay within 0.05 of those with masters"
+ok "$([ "$(stored bare/step-00000024 model F32)" = 0 ] && [ "$(stored bare/step-00000024 model BF16)" -gt 0 ]; echo $?)" \
+    "a checkpoint holds the weights as they are kept"
+cp -r bare bare2 && rm -r bare2/step-00000024
+run -n 2 run.yaml $bare $narrow checkpoint.path=bare2 checkpoint.async=true && same bare/step-00000024 bare2/step-00000024
+ok $? "resumed to the same bits, and saved in the background"
+cp -r bare whole2 && rm -r whole2/step-00000024
+run -v -n 1 run.yaml $half $narrow checkpoint.path=whole2
+ok "$([ $? = 0 ] && holds log 'weights in BF16 continue in F32' && [ "$(stored whole2/step-00000024 model BF16)" = 0 ]; echo $?)" \
+    "a run continues with masters, and says so"
+cp -r split bare3 && rm -r bare3/step-00000024
+run -v -n 3 run.yaml $bare checkpoint.path=bare3
+ok "$([ $? = 0 ] && holds log 'weights in F32 continue in BF16'; echo $?)" "and the other way round, on another number of ranks"
+tool ckpt-reshard bare/step-00000024 -o bare5 --world 5 && tool ckpt-reshard bare5 -o bare2of5 --world 2 &&
+    same bare/step-00000024 bare2of5 && tool ckpt-merge bare --all -o bare.safetensors &&
+    same bare/step-00000024 bare.safetensors
+ok $? "resharded to 5 ranks and back, and merged with all its state"
+tool ckpt-reshard bare/step-00000024 -o bare.dcp --format dcp --world 3 && same bare/step-00000024 bare.dcp
+ok $? "and exported to torch's format"
+for ranks in 1 3; do
+    run -n $ranks run.yaml $bare optim.name=adamw8bit checkpoint.path=eight$ranks log.metrics=eight$ranks.jsonl || break
+done
+near eight1.jsonl eight3.jsonl 0.02 && near apart.jsonl eight1.jsonl 0.05
+ok $? "with moments in 8 bits, too, on 1 and on 3 ranks"
 
 "$BIN/fsdp-launch" -n 1 run.yaml optim.master=split >log 2>err
 ok "$([ $? != 0 ] && holds err 'optim.master' && holds err 'bfloat16'; echo $?)" "there is nothing to split of fp32: it is said"

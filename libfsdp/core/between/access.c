@@ -190,6 +190,7 @@ static int summon_param(struct summon *s, int param, fsdp_full_param_f *fn, void
                                    .value = s->value,
                                    .grad = with_grad ? s->grad : NULL};
 
+    full.tensor.dtype = FSDP_F32; /* as value, whatever the weights are kept in */
     FSDP_TRY(summon_tensor(s, k, i, false, s->value, err));
     if (with_grad)
         FSDP_TRY(summon_tensor(s, k, i, true, s->grad, err));

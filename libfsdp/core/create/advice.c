@@ -81,8 +81,15 @@ static bool narrow_moments(struct choice *c)
 
 static bool split_masters(struct choice *c)
 {
-    bool turned = c->opts.optim.master != FSDP_MASTER_SPLIT;
+    bool turned = c->opts.optim.master == FSDP_MASTER_WHOLE;
     c->opts.optim.master = FSDP_MASTER_SPLIT;
+    return turned;
+}
+
+static bool no_masters(struct choice *c)
+{
+    bool turned = c->opts.optim.master != FSDP_MASTER_NONE;
+    c->opts.optim.master = FSDP_MASTER_NONE;
     return turned;
 }
 
@@ -152,6 +159,7 @@ static const struct knob {
     {"param_dtype bfloat16", gather_bf16},
     {"optim.moment_dtype bfloat16", narrow_moments},
     {"optim.master split", split_masters},
+    {"optim.master none", no_masters},
     {"offload optimizer", offload_optimizer},
     {"offload optimizer, to files (offload_dir)", offload_to_files},
     {"offload params", offload_params},

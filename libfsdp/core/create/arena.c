@@ -37,7 +37,7 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t decoded, frozen, nf4, master, rest, joined, optim, grad, param, kept, staging,
+    uint64_t decoded, frozen, nf4, bare, master, rest, joined, optim, grad, param, kept, staging,
         unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars,
         passing, host, staged;
 };
@@ -208,11 +208,12 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         bool decoded = flat->codec && !flat_travels_encoded(flat);
         bool frozen = f->opts.frozen_in_param_dtype && !flat->trainable;
         s->param = take_row(c, gather_shard_nbytes(flat),
-                            decoded     ? &rows->decoded
-                            : flat->nf4 ? &rows->nf4
-                            : frozen    ? &rows->frozen
-                            : one       ? &rows->master
-                                        : &rows->param);
+                            decoded                 ? &rows->decoded
+                            : flat->nf4             ? &rows->nf4
+                            : frozen                ? &rows->frozen
+                            : flat_is_bare(f, flat) ? &rows->bare
+                            : one                   ? &rows->master
+                                                    : &rows->param);
         if (one)
             s->master = s->param;
     }
@@ -337,9 +338,10 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(mem, "frozen parameter shards, NF4", NULL, rows.nf4);
     row(mem, "parameter shards, fp32 masters", NULL, rows.master);
     row(mem, "parameter shards to gather", sent, rows.param);
+    row(mem, "parameter shards without masters", "BF16", rows.bare);
     row(mem, "parameters decoded from the masters", params, rows.decoded);
     row(mem, "the rest of split masters, 16 bits", NULL, rows.rest);
-    row(mem, "pieces of split masters, joined", NULL, rows.joined);
+    row(mem, "pieces of weights in fp32", NULL, rows.joined);
     row(mem, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
         rows.optim);
     row(mem, "offloaded state passing through", NULL, rows.passing);

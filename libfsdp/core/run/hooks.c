@@ -139,6 +139,7 @@ int hooks_grad(struct fsdp *f, int flat_index, struct fsdp_err *err)
             .loss_scale = &f->scalars.scale->factor,
             .step = f->optim.step_args->step,
             .lane = f->lanes[SCHED_COMPUTE]};
+        part.tensor.dtype = FSDP_F32; /* as grad, whatever the weights are kept in */
         if (nelem)
             FSDP_TRY(f->hooks.grad(f->hooks.grad_ctx, &part, err));
     }

@@ -19,7 +19,8 @@ struct updating {
     const struct update_run *run;
 };
 
-/* A piece of a split master that was joined: it is split again, and so the parameter written. */
+/* A piece of a split master that was joined, or of weights without one: it is split again, or
+ * rounded, and so the parameter written. */
 static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct updating *u = ctx;
@@ -40,6 +41,7 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
                                            .nelem = run->nelem,
                                            .reads = true,
                                            .writes = true,
+                                           .rounding = &args.weight_rounding,
                                            .fn = update_piece,
                                            .ctx = &u};
         return master_each_at(f, s, &visit, err);
@@ -107,7 +109,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
         s.param = at += room;
         if (flat_is_split(f, flat))
             s.rest = (uint16_t *)(at += room);
-        else
+        else if (!flat_is_bare(f, flat))
             s.master = flat_is_apart(f, flat) ? (float *)(at += room) : s.param;
         for (int i = 0; i < f->optim.nslots; i++)
             s.optim[i] = at += room;

@@ -154,9 +154,18 @@ static bool slots_go_on(const struct fsdp *f, const struct update_run *a,
 
 static bool goes_on(const struct fsdp *f, const struct update_run *a, const struct update_run *b)
 {
-    bool by_chance = f->opts.optim.moment_dtype != FSDP_F32;
+    bool by_chance =
+        f->opts.optim.moment_dtype != FSDP_F32 || flat_is_bare(f, &f->units.flats[a->flat]);
     return !by_chance && a->flat == b->flat && a->kind == b->kind &&
            !memcmp(&a->hyper, &b->hyper, sizeof a->hyper) && slots_go_on(f, a, b);
+}
+
+/* Not that of the moments, whose bits are others. */
+static uint64_t weight_key(const char *name, uint64_t seed)
+{
+    const uint64_t key = fsdp_hash(FSDP_HASH_SEED, "weight", strlen("weight"));
+
+    return fsdp_hash(fsdp_hash(key, &seed, sizeof seed), name, strlen(name));
 }
 
 void update_run_of(struct update_run *out, const struct fsdp *f, int flat_index, int i)
@@ -165,12 +174,12 @@ void update_run_of(struct update_run *out, const struct fsdp *f, int flat_index,
     const struct fsdp_tensor *tensor = &flat->tensors[i];
     struct fsdp_box box;
 
-    *out =
-        (struct update_run){.flat = flat_index,
-                            .tensor = i,
-                            .kind = f->optim.kinds[flat->params[i]],
-                            .hyper = f->optim.hyper[flat->params[i]],
-                            .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name))};
+    *out = (struct update_run){.flat = flat_index,
+                               .tensor = i,
+                               .kind = f->optim.kinds[flat->params[i]],
+                               .hyper = f->optim.hyper[flat->params[i]],
+                               .key = fsdp_hash(FSDP_HASH_SEED, tensor->name, strlen(tensor->name)),
+                               .weight_key = weight_key(tensor->name, f->opts.seed)};
     out->nelem = fsdp_cut_box(&box, &out->pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
     out->first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
     place_run(out, f, flat->params[i]);
@@ -185,6 +194,8 @@ struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_stat
         .grad_scale = f->scalars.clip_coef,
         .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
         .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
+        .weight_rounding = {run->weight_key, (uint64_t)f->optim.step_args->step,
+                            run->first + pos - run->pos},
         .nelem = nelem,
         .step = f->optim.step_args->step,
         .lr = f->optim.step_args->lr,
@@ -193,7 +204,8 @@ struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_stat
         .opts = &f->opts.optim,
     };
     slots_of_run(args.state, f, s, run, pos - run->pos);
-    if ((flat_is_apart(f, flat) || flat_is_split(f, flat)) && !flat->codec) {
+    if ((flat_is_apart(f, flat) || flat_is_split(f, flat) || flat_is_bare(f, flat)) &&
+        !flat->codec) {
         args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
         args.param_dtype = flat->param_dtype;
     }

@@ -8,16 +8,23 @@
 #include "offload.h"
 #include "slots.h"
 
-int master_plan(const struct fsdp *f, struct fsdp_err *err)
+int master_plan(struct fsdp *f, struct fsdp_err *err)
 {
-    for (int k = 0; k < f->units.nflats; k++)
-        if (flat_is_split(f, &f->units.flats[k]))
-            return FSDP_OK;
-    if (f->opts.optim.master != FSDP_MASTER_SPLIT)
+    bool any = false;
+
+    for (int k = 0; k < f->units.nflats; k++) {
+        struct flat *flat = &f->units.flats[k];
+        const bool bare = flat_is_bare(f, flat);
+        any |= bare || flat_is_split(f, flat);
+        for (int i = 0; bare && i < flat->ntensors; i++)
+            flat->tensors[i].dtype = FSDP_BF16;
+    }
+    if (any || f->opts.optim.master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EINVAL,
-                 "masters can be split where parameters are gathered in BF16, and here none are: "
-                 "param_dtype bfloat16 does so (without a gather_dtype)");
+                 "masters can be %s where parameters are gathered in BF16, and here none are: "
+                 "param_dtype bfloat16 does so (without a gather_dtype)",
+                 f->opts.optim.master == FSDP_MASTER_SPLIT ? "split" : "left out");
     return fsdp_err_blame(err, FSDP_EINVAL, "master");
 }
 
@@ -61,8 +68,19 @@ static int bring(const struct range *r, bool back, struct fsdp_err *err)
                         r->nelem * sizeof(uint16_t), err);
 }
 
+/* The range's part of a visit's rounding. */
+static int narrow(const struct range *r, uint16_t *param, const float *x,
+                  const struct master_visit *v, struct fsdp_err *err)
+{
+    struct fsdp_rounding rounding = *v->rounding;
+
+    rounding.first += r->pos - v->pos;
+    return fsdp_narrow(r->f->lanes[SCHED_COMPUTE], param, x, r->nelem, &rounding, err);
+}
+
 /* Out of the 16 bits, or 4, that there are instead of a master, or into them. */
-static int widen(const struct range *r, float *x, bool back, struct fsdp_err *err)
+static int widen(const struct range *r, const struct master_visit *v, float *x, bool back,
+                 struct fsdp_err *err)
 {
     struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
     uint16_t *param = (uint16_t *)r->s->param + r->pos, *rest = r->s->rest;
@@ -70,6 +88,8 @@ static int widen(const struct range *r, float *x, bool back, struct fsdp_err *er
     if (r->nf4 >= 0)
         return back ? nf4_put(r->f, r->nf4, r->pos, x, r->nelem, err)
                     : nf4_get(r->f, r->nf4, r->pos, x, r->nelem, err);
+    if (!rest && back && v->rounding)
+        return narrow(r, param, x, v, err);
     if (!rest)
         return back ? fsdp_cast(lane, param, r->dtype, x, FSDP_F32, r->nelem, err)
                     : fsdp_cast(lane, x, FSDP_F32, param, r->dtype, r->nelem, err);
@@ -85,10 +105,10 @@ static int visit_range(const struct range *r, const struct master_visit *v, stru
     if (v->reads)
         FSDP_TRY(bring(r, false, err));
     if (v->reads && narrow)
-        FSDP_TRY(widen(r, x, false, err));
+        FSDP_TRY(widen(r, v, x, false, err));
     FSDP_TRY(v->fn(v->ctx, x, r->pos - v->pos, r->nelem, err));
     if (v->writes && narrow)
-        FSDP_TRY(widen(r, x, true, err));
+        FSDP_TRY(widen(r, v, x, true, err));
     return v->writes ? bring(r, true, err) : FSDP_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* master.h: a flat's fp32 masters, whole or split. Elements are those of the rank's shard; what is
- * called enqueues on the compute lane, but for the two that say they block. */
+/* master.h: a flat's fp32 masters, whole or split, or what stands for them. Elements are those of
+ * the rank's shard; what is called enqueues on the compute lane, but for the two that say they
+ * block. */
 #ifndef CORE_MASTER_H
 #define CORE_MASTER_H
 
@@ -8,9 +9,10 @@
 
 enum { MASTER_PIECE = 1 << 20 };
 
-/* FSDP_EINVAL where masters are to be split and no unit's can be. */
-int master_plan(const struct fsdp *f, struct fsdp_err *err);
-/* Room for joined pieces: 0 where no master is split. */
+/* FSDP_EINVAL where masters are to be split, or left out, and no unit's can be. Of flats without
+ * masters the tensors become BF16, in which they are stored. */
+int master_plan(struct fsdp *f, struct fsdp_err *err);
+/* Room for pieces in fp32: 0 where all masters are whole. */
 uint64_t master_joined_nbytes(const struct fsdp *f);
 
 /* Calls fn for pieces of the master in fp32 on the device; where fn writes, they go where they came
@@ -20,6 +22,8 @@ typedef int master_piece_f(void *ctx, float *x, uint64_t at, uint64_t nelem, str
 struct master_visit {
     uint64_t pos, nelem;
     bool reads, writes;
+    /* Of what is written where there is no master, from pos on; NULL: to the nearest. */
+    const struct fsdp_rounding *rounding;
     master_piece_f *fn;
     void *ctx;
 };

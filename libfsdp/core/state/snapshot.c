@@ -27,7 +27,7 @@
 struct part {
     const char *live;
     const uint16_t *rest; /* of a split master, whose parameters live is; else NULL */
-    bool narrow;          /* live is in 16 bits, with a rest or without */
+    bool narrow;          /* live is in 16 bits, with a rest or without, and read as fp32 */
     uint64_t nelem;
     size_t elem_nbytes; /* of live */
     bool is_copied;
@@ -106,7 +106,7 @@ static struct part live_part(const struct fsdp *f, int flat, int i)
             .live = (const char *)s->master, .nelem = nelem, .elem_nbytes = sizeof(float)};
     return (struct part){.live = s->param,
                          .rest = s->rest,
-                         .narrow = true,
+                         .narrow = !flat_is_bare(f, &f->units.flats[flat]),
                          .nelem = nelem,
                          .elem_nbytes = sizeof *s->rest};
 }

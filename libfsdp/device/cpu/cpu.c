@@ -255,6 +255,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .adamw = device_cpu_adamw,
     .split = device_cpu_split,
     .join = device_cpu_join,
+    .narrow = device_cpu_narrow,
     .sgd = device_cpu_sgd,
     .lion = device_cpu_lion,
     .adamw8bit = device_cpu_adamw8bit,

@@ -37,6 +37,8 @@ int device_cpu_split(void *lane, void *param, uint16_t *rest, const float *x, si
                      struct fsdp_err *err);
 int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                     struct fsdp_err *err);
+int device_cpu_narrow(void *lane, void *dst, const float *src, size_t nelem,
+                      const struct fsdp_rounding *rounding, struct fsdp_err *err);
 int device_cpu_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cpu_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
 int device_cpu_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);

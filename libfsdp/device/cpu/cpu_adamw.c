@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AdamW on the CPU. The step itself is one loop over fp32; moments in BF16 and split masters are
- * brought to fp32 and back a piece at a time, while it is in the cache. Loops are written for the
- * vectoriser.
+ * AdamW on the CPU. The step itself is one loop over fp32; moments and weights in BF16 and split
+ * masters are brought to fp32 and back a piece at a time, while it is in the cache. Loops are
+ * written for the vectoriser.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@ enum { PIECE = 4096, BLOCK = FSDP_PHILOX_WORDS * FSDP_PHILOX_COUNTERS };
 
 /* ---- halves of masters ----------------------------------------------------------------------- */
 
-FSDP_CPU_CLONES static void split(uint16_t *restrict param, uint16_t *restrict rest,
+FSDP_CPU_CLONES static void halve(uint16_t *restrict param, uint16_t *restrict rest,
                                   const float *restrict x, size_t nelem)
 {
     for (size_t i = 0; i < nelem; i++)
@@ -42,7 +42,7 @@ static void halves_part(void *arg, int worker, size_t from, size_t to)
     if (a->joins)
         join(a->x + from, a->param + from, a->rest + from, to - from);
     else
-        split(a->param + from, a->rest + from, a->x + from, to - from);
+        halve(a->param + from, a->rest + from, a->x + from, to - from);
 }
 
 static int halves_run(void *arg, struct fsdp_err *err)
@@ -68,7 +68,7 @@ int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *res
     return device_cpu_lane_call(lane, halves_run, &arg, sizeof arg, err);
 }
 
-/* ---- moments in BF16 ------------------------------------------------------------------------- */
+/* ---- what is rounded stochastically ---------------------------------------------------------- */
 
 /* words[i]: of element `from` + i of the tensor. */
 static void random_words(uint32_t *words, const struct fsdp_rounding *r, uint64_t from,
@@ -99,6 +99,47 @@ FSDP_CPU_CLONES static void round_by_chance(uint16_t *restrict m, uint16_t *rest
     }
 }
 
+FSDP_CPU_CLONES static void round_weights(uint16_t *restrict param, const float *restrict x,
+                                          const uint32_t *restrict words, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++)
+        param[i] = bf16_by_chance(x[i], words[i]);
+}
+
+struct narrow_arg {
+    uint16_t *dst;
+    const float *src;
+    size_t nelem;
+    struct fsdp_rounding rounding;
+};
+
+static void narrow_part(void *arg, int worker, size_t from, size_t to)
+{
+    const struct narrow_arg *a = arg;
+    uint32_t words[PIECE];
+
+    (void)worker;
+    for (size_t at = from; at < to; at += PIECE) {
+        const size_t nelem = to - at < PIECE ? to - at : PIECE;
+        random_words(words, &a->rounding, a->rounding.first + at, nelem);
+        round_weights(a->dst + at, a->src + at, words, nelem);
+    }
+}
+
+static int narrow_run(void *arg, struct fsdp_err *err)
+{
+    (void)err;
+    fsdp_cpu_for(((const struct narrow_arg *)arg)->nelem, DEVICE_CPU_GRAIN, narrow_part, arg);
+    return FSDP_OK;
+}
+
+int device_cpu_narrow(void *lane, void *dst, const float *src, size_t nelem,
+                      const struct fsdp_rounding *rounding, struct fsdp_err *err)
+{
+    struct narrow_arg arg = {dst, src, nelem, *rounding};
+    return device_cpu_lane_call(lane, narrow_run, &arg, sizeof arg, err);
+}
+
 /* ---- the step -------------------------------------------------------------------------------- */
 
 struct adamw_arg {
@@ -118,7 +159,8 @@ FSDP_CPU_CLONES static void adamw_loop(const struct adamw *w, float *restrict p,
 static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
 {
     const struct fsdp_adamw_args *a = w->args;
-    const bool narrow = a->moment_dtype == FSDP_BF16;
+    const bool narrow = a->moment_dtype == FSDP_BF16, split = a->rest != NULL;
+    uint16_t *param = (uint16_t *)a->param + at; /* without a whole master */
     uint16_t *half_m = (uint16_t *)a->exp_avg + at, *half_v = (uint16_t *)a->exp_avg_sq + at;
     float room_p[PIECE], room_m[PIECE], room_v[PIECE];
     float *p = a->master ? a->master + at : room_p;
@@ -126,8 +168,10 @@ static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
     float *v = narrow ? room_v : (float *)a->exp_avg_sq + at;
     uint32_t words[PIECE];
 
-    if (!a->master)
-        join(p, (uint16_t *)a->param + at, a->rest + at, nelem);
+    if (!a->master && split)
+        join(p, param, a->rest + at, nelem);
+    else if (!a->master)
+        fsdp_cpu_convert(p, FSDP_F32, param, FSDP_BF16, nelem);
     if (narrow) {
         fsdp_cpu_convert(m, FSDP_F32, half_m, FSDP_BF16, nelem);
         fsdp_cpu_convert(v, FSDP_F32, half_v, FSDP_BF16, nelem);
@@ -137,11 +181,15 @@ static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
         random_words(words, &a->rounding, a->rounding.first + at, nelem);
         round_by_chance(half_m, half_v, m, v, words, nelem);
     }
-    if (!a->master)
-        split((uint16_t *)a->param + at, a->rest + at, p, nelem);
-    else if (a->param)
+    if (!a->master && split) {
+        halve(param, a->rest + at, p, nelem);
+    } else if (!a->master) {
+        random_words(words, &a->weight_rounding, a->weight_rounding.first + at, nelem);
+        round_weights(param, p, words, nelem);
+    } else if (a->param) {
         fsdp_cpu_convert((char *)a->param + at * fsdp_dtype_nbytes(a->param_dtype), a->param_dtype,
                          p, FSDP_F32, nelem);
+    }
 }
 
 static void adamw_part(void *arg, int worker, size_t from, size_t to)

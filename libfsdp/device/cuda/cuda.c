@@ -374,6 +374,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .adamw = device_cuda_adamw,
     .split = device_cuda_split,
     .join = device_cuda_join,
+    .narrow = device_cuda_narrow,
     .sgd = device_cuda_sgd,
     .lion = device_cuda_lion,
     .adamw8bit = device_cuda_adamw8bit,

@@ -58,6 +58,8 @@ int device_cuda_split(void *lane, void *param, uint16_t *rest, const float *x, s
                       struct fsdp_err *err);
 int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                      struct fsdp_err *err);
+int device_cuda_narrow(void *lane, void *dst, const float *src, size_t nelem,
+                       const struct fsdp_rounding *rounding, struct fsdp_err *err);
 int device_cuda_sgd(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
 int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
 int device_cuda_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);

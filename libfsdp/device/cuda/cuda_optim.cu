@@ -34,10 +34,11 @@ static inline __device__ void keep_moment(uint16_t *to, float x, uint32_t random
 }
 
 /* A master and the gathered copy of it: whole, next to a parameter of type T that may not be there;
- * or in two halves. */
+ * in two halves; or the parameter alone, which `drawn` words round. */
 template <class T, int N> struct whole_master {
     typedef fsdp_pack<float, N> pack_p;
     typedef fsdp_pack<T, N> pack_param;
+    static const bool draws = false;
     static __device__ void load(float *p, const fsdp_adamw_args &a, size_t at)
     {
         const pack_p in = *(const pack_p *)(a.master + at);
@@ -45,7 +46,8 @@ template <class T, int N> struct whole_master {
         for (int k = 0; k < N; k++)
             p[k] = in.at[k];
     }
-    static __device__ void store(const fsdp_adamw_args &a, size_t at, const float *p)
+    static __device__ void store(const fsdp_adamw_args &a, size_t at, const float *p,
+                                 const uint32_t *)
     {
         pack_p out;
         pack_param param;
@@ -62,6 +64,7 @@ template <class T, int N> struct whole_master {
 
 template <int N> struct split_master {
     typedef fsdp_pack<uint16_t, N> half;
+    static const bool draws = false;
     static __device__ void load(float *p, const fsdp_adamw_args &a, size_t at)
     {
         const half param = *(const half *)((const uint16_t *)a.param + at);
@@ -70,7 +73,8 @@ template <int N> struct split_master {
         for (int k = 0; k < N; k++)
             p[k] = master_join(param.at[k], rest.at[k]);
     }
-    static __device__ void store(const fsdp_adamw_args &a, size_t at, const float *p)
+    static __device__ void store(const fsdp_adamw_args &a, size_t at, const float *p,
+                                 const uint32_t *)
     {
         half param, rest;
 #pragma unroll
@@ -81,10 +85,41 @@ template <int N> struct split_master {
     }
 };
 
-/* N elements from `at` on; words: their random ones. */
+template <int N> struct no_master {
+    typedef fsdp_pack<uint16_t, N> half;
+    static const bool draws = true;
+    static __device__ void load(float *p, const fsdp_adamw_args &a, size_t at)
+    {
+        const half param = *(const half *)((const uint16_t *)a.param + at);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            p[k] = bf16_value(param.at[k]);
+    }
+    static __device__ void store(const fsdp_adamw_args &a, size_t at, const float *p,
+                                 const uint32_t *drawn)
+    {
+        half param;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            param.at[k] = bf16_by_chance(p[k], drawn[k]);
+        *(half *)((uint16_t *)a.param + at) = param;
+    }
+};
+
+/* The random word of an element of a tensor. */
+static inline __device__ uint32_t word_of(const fsdp_rounding &r, uint64_t element)
+{
+    uint32_t words[4];
+    philox4x32(words, r.key, r.step, element / 4);
+    return element % 4 < 2 ? (element % 2 ? words[1] : words[0])
+                           : (element % 2 ? words[3] : words[2]);
+}
+
+/* N elements from `at` on; words: their random ones, of moments and of weights. */
 template <class MASTER, class M, int N>
 static __device__ void adamw_store(const fsdp_adamw_args &a, size_t at, const float *p,
-                                   const float *m, const float *v, const uint32_t *words)
+                                   const float *m, const float *v, const uint32_t *words,
+                                   const uint32_t *drawn)
 {
     fsdp_pack<M, N> new_m, new_v;
 #pragma unroll
@@ -94,7 +129,7 @@ static __device__ void adamw_store(const fsdp_adamw_args &a, size_t at, const fl
     }
     *(fsdp_pack<M, N> *)((M *)a.exp_avg + at) = new_m;
     *(fsdp_pack<M, N> *)((M *)a.exp_avg_sq + at) = new_v;
-    MASTER::store(a, at, p);
+    MASTER::store(a, at, p, drawn);
 }
 
 template <class MASTER, class M, int N>
@@ -126,7 +161,7 @@ static __global__ void __launch_bounds__(BLOCK)
     const size_t first = ((size_t)blockIdx.x * BLOCK + threadIdx.x) * PER_THREAD;
     const bool whole = packed && first + PER_THREAD <= a.nelem;
     float p[PER_THREAD], m[PER_THREAD], v[PER_THREAD], g[PER_THREAD];
-    uint32_t words[PER_THREAD] = {0};
+    uint32_t words[PER_THREAD] = {0}, drawn[PER_THREAD] = {0};
 
     if (skipped(a.loss_scale))
         return;
@@ -145,18 +180,19 @@ static __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int k = 0; k < PER_THREAD; k++)
             adamw_element(&factors, &p[k], &m[k], &v[k], g[k]);
-        adamw_store<MASTER, M, PER_THREAD>(a, first, p, m, v, words);
+        if (MASTER::draws) /* when the gradients' registers are free */
+            philox4x32(drawn, a.weight_rounding.key, a.weight_rounding.step,
+                       (a.weight_rounding.first + first) / PER_THREAD);
+        adamw_store<MASTER, M, PER_THREAD>(a, first, p, m, v, words, drawn);
         return;
     }
     for (size_t i = first; i < first + PER_THREAD && i < a.nelem; i++) {
-        const uint64_t element = a.rounding.first + i;
         adamw_load<ONE, M, 1>(a, i, p, m, v, g);
         adamw_element(&factors, p, m, v, *g);
-        if (sizeof(M) == 2)
-            philox4x32(words, a.rounding.key, a.rounding.step, element / 4);
-        const uint32_t word = element % 4 < 2 ? (element % 2 ? words[1] : words[0])
-                                              : (element % 2 ? words[3] : words[2]);
-        adamw_store<ONE, M, 1>(a, i, p, m, v, &word);
+        const uint32_t word = sizeof(M) == 2 ? word_of(a.rounding, a.rounding.first + i) : 0;
+        const uint32_t draw =
+            ONE::draws ? word_of(a.weight_rounding, a.weight_rounding.first + i) : 0;
+        adamw_store<ONE, M, 1>(a, i, p, m, v, &word, &draw);
     }
 }
 
@@ -188,9 +224,12 @@ int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsd
     const bool packed = is_packed(a.master, FSDP_F32) && is_packed(a.exp_avg, a.moment_dtype) &&
                         is_packed(a.exp_avg_sq, a.moment_dtype) && is_packed(a.grad, FSDP_F32) &&
                         is_packed(a.param, a.param_dtype) && is_packed(a.rest, FSDP_BF16) &&
-                        (a.moment_dtype == FSDP_F32 || a.rounding.first % PER_THREAD == 0);
+                        (a.moment_dtype == FSDP_F32 || a.rounding.first % PER_THREAD == 0) &&
+                        (a.master || a.rest || a.weight_rounding.first % PER_THREAD == 0);
     FSDP_TRY(device_cuda_enter(l, err));
-    if (!a.master)
+    if (!a.master && !a.rest)
+        adamw_launch<no_master<PER_THREAD>, no_master<1>>(l, a, packed);
+    else if (!a.master)
         adamw_launch<split_master<PER_THREAD>, split_master<1>>(l, a, packed);
     else
         fsdp_with_type(a.param_dtype, [&](auto t) {
@@ -245,6 +284,35 @@ int device_cuda_join(void *lane, float *x, const void *param, const uint16_t *re
     FSDP_LAUNCH(join_kernel, striding_blocks(nelem), BLOCK, 0, device_cuda_stream(l), x,
                 (const uint16_t *)param, rest, nelem);
     return device_cuda_launched(l, "join of masters", err);
+}
+
+/* A thread has the elements of one counter: up to PER_THREAD of the tensor. */
+static __global__ void __launch_bounds__(BLOCK)
+    narrow_kernel(uint16_t *dst, const float *src, size_t nelem, struct fsdp_rounding r)
+{
+    const uint64_t end = r.first + nelem, counter0 = r.first / PER_THREAD;
+    const size_t ncounters = (size_t)((end + PER_THREAD - 1) / PER_THREAD - counter0);
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    for (size_t t = (size_t)blockIdx.x * BLOCK + threadIdx.x; t < ncounters; t += stride) {
+        uint32_t words[PER_THREAD];
+        philox4x32(words, r.key, r.step, counter0 + t);
+#pragma unroll
+        for (int k = 0; k < PER_THREAD; k++) {
+            const uint64_t element = (counter0 + t) * PER_THREAD + k;
+            if (element >= r.first && element < end)
+                dst[element - r.first] = bf16_by_chance(src[element - r.first], words[k]);
+        }
+    }
+}
+
+int device_cuda_narrow(void *lane, void *dst, const float *src, size_t nelem,
+                       const struct fsdp_rounding *rounding, struct fsdp_err *err)
+{
+    struct cuda_lane *l = (struct cuda_lane *)lane;
+    FSDP_TRY(device_cuda_enter(l, err));
+    FSDP_LAUNCH(narrow_kernel, striding_blocks(nelem / PER_THREAD + 2), BLOCK, 0,
+                device_cuda_stream(l), (uint16_t *)dst, src, nelem, *rounding);
+    return device_cuda_launched(l, "rounding of weights", err);
 }
 
 static __global__ void __launch_bounds__(BLOCK) sgd_kernel(struct fsdp_sgd_args a)

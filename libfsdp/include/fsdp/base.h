@@ -361,7 +361,7 @@ struct fsdp_flat_desc {
     const char *unit; /* module name of the unit, "" for the root */
     bool trainable;
     int ntensors;
-    const struct fsdp_tensor *tensors; /* as stored: name, dtype (fp32 masters), global shape */
+    const struct fsdp_tensor *tensors; /* as stored: name, dtype (of masters F32), global shape */
     const uint32_t *slots; /* [ntensors] which slots of the layout each has: bit i, slot i; NULL:
                               all, of trainable tensors */
 };

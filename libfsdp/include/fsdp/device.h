@@ -236,7 +236,8 @@ int fsdp_loss_scale_update(struct fsdp_lane *lane, struct fsdp_loss_scale *scale
 
 /* The random bits of stochastic rounding, which do not depend on how a tensor is sharded: element i
  * of the range takes word (first + i) mod 4 of block (first + i) / 4 of Philox 4x32-10 under
- * (key, step), the low half for exp_avg and the high half for exp_avg_sq. */
+ * (key, step): of moments the low half for exp_avg and the high half for exp_avg_sq, of weights the
+ * low half. */
 struct fsdp_rounding {
     uint64_t key;   /* the tensor's */
     uint64_t step;  /* the optimizer's */
@@ -251,19 +252,22 @@ struct fsdp_rounding {
  * param is not NULL the new value is also written there in param_dtype.
  * Moments in BF16 are rounded stochastically after the step has used them: up with a probability
  * equal to the distance from the lower neighbour, so that their mean is right however small the
- * changes are. A master may be split (fsdp_split): then param and rest hold it. */
+ * changes are. A master may be split (fsdp_split): then param and rest hold it. Where there is
+ * none, param in BF16 is the weight: the step computes in fp32 and rounds the new one
+ * stochastically. */
 struct fsdp_adamw_args {
-    float *master;              /* NULL: split */
+    float *master;              /* NULL: split, or none */
     void *exp_avg, *exp_avg_sq; /* in moment_dtype */
     const float *grad;
     const float *grad_scale; /* device scalar, NULL: 1 */
     /* On the device: skips the step, and counts those that were; NULL: none is. */
     const struct fsdp_loss_scale *loss_scale;
     void *param;
-    uint16_t *rest; /* of a split master */
+    uint16_t *rest; /* of a split master; NULL without one */
     enum fsdp_dtype param_dtype;
     enum fsdp_dtype moment_dtype;  /* F32 or BF16 */
     struct fsdp_rounding rounding; /* of BF16 moments */
+    struct fsdp_rounding weight_rounding; /* of param, without a master */
     size_t nelem;
     int64_t nsteps; /* with this one */
     double lr, beta1, beta2, eps, weight_decay;
@@ -278,6 +282,11 @@ int fsdp_split(struct fsdp_lane *lane, void *param, uint16_t *rest, const float 
                struct fsdp_err *err);
 int fsdp_join(struct fsdp_lane *lane, float *x, const void *param, const uint16_t *rest,
               size_t nelem, struct fsdp_err *err);
+
+/* dst = src in BF16, rounded stochastically as weights are (fsdp_rounding); what BF16 has exactly
+ * stays, and a NaN becomes a quiet one. */
+int fsdp_narrow(struct fsdp_lane *lane, void *dst, const float *src, size_t nelem,
+                const struct fsdp_rounding *rounding, struct fsdp_err *err);
 
 /* One step of stochastic gradient descent (torch.optim.SGD), with g scaled by *grad_scale first:
  *   g += decay*p; b = momentum*b + (1-dampening) g, but b = g in the first step;

@@ -309,7 +309,8 @@ int fsdp_sync(struct fsdp *f, struct fsdp_err *err);
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* What this rank holds: a slice per parameter (kind MODEL, the fp32 master under its name) and per
+/* What this rank holds: a slice per parameter (kind MODEL, under its name the fp32 master, or the
+ * weight in BF16 where FSDP_MASTER_NONE leaves it none) and per
  * optimizer tensor (kind OPTIM, state.<name>.exp_avg, ...), boxes that are empty included (but a
  * 0-d tensor, which has none, only on its owner), in the order of the layout. Local; call fsdp_sync
  * first. The checkpoint library and the tools see nothing else of libfsdp. */

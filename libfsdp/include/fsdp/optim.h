@@ -31,9 +31,11 @@ struct fsdp_optim_group {
 int fsdp_optim_group_parse(struct fsdp_optim_group *out, const char *text, double base_lr,
                            struct fsdp_err *err);
 
-/* How the fp32 master is kept where parameters are gathered in BF16: next to them, or split
- * (device.h: the gathered copy is its upper half), in 4 bytes a parameter instead of 6. */
-enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT };
+/* How the fp32 master is kept where parameters are gathered in BF16: next to them, in 6 bytes a
+ * parameter for both; split (device.h: the gathered copy is its upper half), in 4; or not at all,
+ * in 2: then each update rounds the weights in BF16 stochastically (device.h, fsdp_narrow), by
+ * Philox under the engine's seed, the parameter's name, the step and the element's index. */
+enum fsdp_master { FSDP_MASTER_WHOLE, FSDP_MASTER_SPLIT, FSDP_MASTER_NONE };
 
 struct fsdp_optim_opts {
     uint32_t version;

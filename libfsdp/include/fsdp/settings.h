@@ -73,10 +73,11 @@ extern "C" {
     ROW(optim, moment_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16", \
         "Type of the moments (adamw, adam); bfloat16: 4 bytes a parameter less, rounded " \
         "stochastically, so that they are right on average", DTYPE, AGREED, optim.moment_dtype) \
-    ROW(optim, master, CHOICE, "whole", "whole|split", \
+    ROW(optim, master, CHOICE, "whole", "whole|split|none", \
         "The fp32 master where fsdp.param_dtype is bfloat16. whole: next to the gathered copy; " \
         "split: only the 16 bits that the copy lacks, 2 bytes per parameter less with the same " \
-        "arithmetic", WORD, AGREED, optim.master)
+        "arithmetic; none: weights in bfloat16, which each update rounds stochastically, 4 bytes " \
+        "per parameter less (adamw, adamw8bit, adam, lion, sgd)", WORD, AGREED, optim.master)
 
 /* What is sharded, and what a unit is. */
 #define FSDP_SETTINGS_SHARDING(ROW) \

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 9
+#define FSDP_DEVICE_OPS_ABI 10
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -60,6 +60,8 @@ struct fsdp_device_ops {
                  struct fsdp_err *err);
     int (*join)(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,
                 struct fsdp_err *err);
+    int (*narrow)(void *lane, void *dst, const float *src, size_t nelem,
+                  const struct fsdp_rounding *rounding, struct fsdp_err *err);
     int (*sgd)(void *lane, const struct fsdp_sgd_args *args, struct fsdp_err *err);
     int (*lion)(void *lane, const struct fsdp_lion_args *args, struct fsdp_err *err);
     int (*adamw8bit)(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err);
