@@ -23,7 +23,7 @@
  *   optim             exp_avg, momentum_buffer, z, ema, ..., of trainable flats: [s] of each slot
  *                     that all parameters have for each element, else what the shard's parameters
  *                     have, one after another (state/slots.h)
- *   grad     [s]      fp32: the reduced gradient, accumulated over micro-steps
+ *   grad     [s]      grad_dtype: the reduced gradient, accumulated over micro-steps
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
  *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
  *
@@ -49,7 +49,7 @@ struct flat_state {
     uint16_t *rest;
     void *param;
     void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
-    float *grad;
+    void *grad; /* flat_grad_dtype */
     void *optim[MAX_SLOTS]; /* as engine_optim.slots */
     void *by_hand;          /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
@@ -139,6 +139,7 @@ struct engine_mem {
     double *sums;                          /* of parameters that are updated in phases */
     float *room;                           /* of one of them at a time */
     float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
+    float *wide_grad;                      /* [GRAD_PIECE] of gradients in BF16, likewise */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *modules;
@@ -281,6 +282,20 @@ static inline bool flat_is_one(const struct fsdp *f, const struct flat *flat)
     return !flat_is_apart(f, flat) && !flat_is_split(f, flat) && !flat_is_lone(f, flat);
 }
 
+/* Of its gradient shard. */
+static inline enum fsdp_dtype flat_grad_dtype(const struct fsdp *f, const struct flat *flat)
+{
+    (void)flat;
+    return f->opts.grad_dtype;
+}
+
+/* The gradient shard from an element on. */
+static inline void *grad_at(const struct fsdp *f, int flat, uint64_t pos)
+{
+    const enum fsdp_dtype dtype = flat_grad_dtype(f, &f->units.flats[flat]);
+    return (char *)f->flats[flat].grad + pos * fsdp_dtype_nbytes(dtype);
+}
+
 /* Slot k from an element on. */
 static inline void *state_at(const struct engine_optim *optim, const struct flat_state *s, int k,
                              uint64_t pos)
@@ -296,6 +311,8 @@ int update_plan(struct fsdp *f, struct fsdp_err *err);
 uint64_t update_shared_nsums(const struct fsdp *f);
 /* Elements of f->mem.room likewise. */
 uint64_t update_shared_nroom(const struct fsdp *f);
+/* Room for pieces of gradients that an optimizer takes in F32 alone: 0 where there are none. */
+uint64_t update_wide_grad_nbytes(const struct fsdp *f);
 /* The kernels of fsdp_step but its collectives, once, on memory of their own. Blocks. */
 int update_warm(struct fsdp *f, struct fsdp_err *err);
 /* Fills layout: who owns which box, for checkpoints. */

@@ -331,22 +331,44 @@ int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, cons
 int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
                     size_t nelem, struct fsdp_err *err)
 {
+    return fsdp_accumulate_to(lane, dst, FSDP_F32, src, src_dtype, nelem, err);
+}
+
+int fsdp_accumulate_to(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype,
+                       const void *src, enum fsdp_dtype src_dtype, size_t nelem,
+                       struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, dst_dtype, "accumulate", err));
     FSDP_TRY(check_float(lane, src_dtype, "accumulate", err));
     if (!nelem)
         return FSDP_OK;
-    return lane->device->ops->accumulate(lane->state, dst, src, src_dtype, nelem, err);
+    return lane->device->ops->accumulate(lane->state, dst, dst_dtype, src, src_dtype, nelem, err);
 }
 
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err)
 {
-    return lane->device->ops->sumsq(lane->state, out, x, nelem, err);
+    return fsdp_sumsq_of(lane, out, x, FSDP_F32, nelem, err);
+}
+
+int fsdp_sumsq_of(struct fsdp_lane *lane, double *out, const void *x, enum fsdp_dtype dtype,
+                  size_t nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, dtype, "sumsq", err));
+    return lane->device->ops->sumsq(lane->state, out, x, dtype, nelem, err);
 }
 
 int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                 struct fsdp_err *err)
 {
-    return nelem ? lane->device->ops->absmax(lane->state, out, x, nelem, err) : FSDP_OK;
+    return fsdp_absmax_of(lane, out, x, FSDP_F32, nelem, err);
+}
+
+int fsdp_absmax_of(struct fsdp_lane *lane, double *out, const void *x, enum fsdp_dtype dtype,
+                   size_t nelem, struct fsdp_err *err)
+{
+    FSDP_TRY(check_float(lane, dtype, "absmax", err));
+    return nelem ? lane->device->ops->absmax(lane->state, out, x, dtype, nelem, err) : FSDP_OK;
 }
 
 int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
@@ -410,6 +432,10 @@ int fsdp_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *args, struc
     if (args->moment_dtype != FSDP_F32 && args->moment_dtype != FSDP_BF16)
         return fsdp_err_set(err, FSDP_EINVAL, "lane %s: adamw keeps moments in F32 or BF16, not %s",
                             lane->name, fsdp_dtype_name(args->moment_dtype));
+    if (args->grad_dtype != FSDP_F32 && args->grad_dtype != FSDP_BF16)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "lane %s: adamw takes gradients in F32 or BF16, not %s", lane->name,
+                            fsdp_dtype_name(args->grad_dtype));
     if (narrow && (!args->param || args->param_dtype != FSDP_BF16))
         return fsdp_err_set(err, FSDP_EINVAL,
                             "lane %s: adamw without a whole master needs the parameter in BF16",

@@ -18,7 +18,9 @@ struct optimizer_run {
     float *master; /* [nelem]; NULL: split, in param and rest, or in param alone */
     void *state[OPTIMIZER_MAX_STATE]; /* as the optimizer's rows; NULL: not kept */
     uint16_t *rest;                   /* NULL: not split */
-    const float *grad, *grad_scale;           /* grad_scale: device scalar */
+    const void *grad;                 /* in grad_dtype: F32, unless narrow_grads */
+    enum fsdp_dtype grad_dtype;
+    const float *grad_scale;                  /* device scalar */
     const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
@@ -53,6 +55,7 @@ struct optimizer {
     struct optimizer_state state[OPTIMIZER_MAX_STATE];
     bool splits; /* it takes split masters, and weights without, as they are; else pieces in fp32 */
     bool narrow;   /* its state can be kept in BF16 (moment_dtype) */
+    bool narrow_grads; /* it takes gradients in BF16; else they are brought to F32 in pieces */
     bool betas;    /* it has opts.betas, and groups may set them */
     bool eps;      /* it has opts.eps */
     bool averages; /* it needs optimizer_run.weight, and every step from the first */

@@ -100,8 +100,8 @@ struct config {
         int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
     } optim;
     struct {
-        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, gather_dtype, output_dtype,
-            buffer_dtype, activation_checkpointing;
+        int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, grad_dtype, gather_dtype,
+            output_dtype, buffer_dtype, activation_checkpointing;
         int backend, device, offload; /* enum fsdp_offload */
         double memory_limit;          /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;

@@ -4,6 +4,14 @@
 
 #include "norms.h"
 
+static int add_part(void *ctx, const struct fsdp_grad_part *part, struct fsdp_err *err)
+{
+    struct train_norms *n = ctx;
+
+    n->module[part->param] = part->module;
+    return fsdp_sumsq(part->lane, &n->sums[part->param], part->grad, part->nelem, err);
+}
+
 int train_norms_open(struct train_norms *n, const struct train_parts *parts, struct fsdp_err *err)
 {
     if (parts->config->log.tensorboard_histograms < 1)
@@ -23,7 +31,9 @@ int train_norms_open(struct train_norms *n, const struct train_parts *parts, str
     if (!n->sums || !n->eight || !n->module || !n->unit || !n->host || !n->norms || !n->names)
         return FSDP_ENOMEM;
     memset(n->module, -1, count * sizeof *n->module);
-    return FSDP_OK;
+    /* What refuses hooks does so before the first step. */
+    FSDP_TRY(fsdp_grad_hook_set(parts->fsdp, add_part, n, err));
+    return fsdp_grad_hook_set(parts->fsdp, NULL, NULL, err);
 }
 
 void train_norms_close(struct train_norms *n)
@@ -44,14 +54,6 @@ void train_norms_close(struct train_norms *n)
 bool train_norms_due(const struct train_norms *n, int64_t step)
 {
     return n->parts && step % n->parts->config->log.tensorboard_histograms == 0;
-}
-
-static int add_part(void *ctx, const struct fsdp_grad_part *part, struct fsdp_err *err)
-{
-    struct train_norms *n = ctx;
-
-    n->module[part->param] = part->module;
-    return fsdp_sumsq(part->lane, &n->sums[part->param], part->grad, part->nelem, err);
 }
 
 int train_norms_begin(struct train_norms *n, struct fsdp_err *err)

@@ -30,7 +30,9 @@ enum {
     PARAMS_AWAY = 256,
     WIDE = 512,
     IN_FILE = 1024,
-    BARE = 2048
+    BARE = 2048,
+    GRAD16 = 4096, /* gradient shards in BF16 */
+    TWICE = 8192   /* two micro-steps */
 };
 struct cell {
     int nranks, nnodes;
@@ -151,6 +153,8 @@ static int train(struct run *run, struct given *model, struct fsdp *f, struct fs
         for (int i = 0; i < GIVEN_NELEM; i++)
             given[i] = sinf((float)(1 + step) * (0.3f + (float)i));
         FSDP_TRY(given_micro(model, f, 0, given, run->share, err));
+        if (run->cell.how & TWICE)
+            FSDP_TRY(given_micro(model, f, 1, given, run->share * 0.375f, err));
         FSDP_TRY(fsdp_step(f, &args, NULL, err));
         FSDP_TRY(fsdp_sync(f, err));
         if (step == 1 && (run->cell.how & SAVED)) {
@@ -182,6 +186,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
                                       : FSDP_OFFLOAD_NONE;
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
+    opts.grad_dtype = how & GRAD16 ? FSDP_BF16 : FSDP_F32;
+    opts.accumulation = how & TWICE ? 2 : 1;
     if (run->cell.nranks & (run->cell.nranks - 1))
         run->share = oob->rank == 0;
     else
@@ -327,6 +333,35 @@ static void test_bare(void)
     forget(wide);
 }
 
+/* Gradient shards in BF16: each micro-step is added in fp32 and rounded, whatever is cut where. */
+static void test_narrow_grads(void)
+{
+    static const struct cell cells[] = {
+        {2, 1, FSDP_FULL_SHARD, GRAD16 | TWICE | THREADED},
+        {3, 1, FSDP_FULL_SHARD, GRAD16 | TWICE | BARE | NARROW},
+        {4, 2, FSDP_HYBRID_SHARD, GRAD16},
+        {2, 1, FSDP_NO_SHARD, GRAD16 | TWICE | SGD},
+        {3, 1, FSDP_SHARD_GRAD_OP, GRAD16 | TWICE | SGD | SPLIT},
+    };
+    struct outcome *wide = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, TWICE});
+
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        const unsigned how = cells[i].how & ~(unsigned)THREADED;
+        struct outcome *alone = run_cell((struct cell){1, 1, FSDP_FULL_SHARD, how});
+        struct outcome *out = run_cell(cells[i]);
+        ok(equal(alone, out), "gradients in BF16: %d ranks, %s, how %u, have the bits of one",
+           cells[i].nranks, fsdp_strategy_name(cells[i].strategy), cells[i].how);
+        if (i == 0) {
+            double far = alone && wide ? distance(alone, wide) : 1;
+            ok(far > 0 && far < 0.02,
+               "weights are %.4f of their way from those of gradients in fp32", far);
+        }
+        forget(alone);
+        forget(out);
+    }
+    forget(wide);
+}
+
 static void test_offload(void)
 {
     static const struct cell cells[] = {
@@ -379,6 +414,15 @@ static void test_refused(void)
        "muon has none without: %s", err.text);
     opts.param_dtype = FSDP_F32;
     opts.optim.master = FSDP_MASTER_WHOLE;
+    opts.grad_dtype = FSDP_BF16;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "grad_dtype") && strstr(err.text, "muon"),
+       "it takes no gradients in BF16: %s", err.text);
+    opts.grad_dtype = FSDP_F16;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "grad_dtype"),
+       "nor has anyone shards of them in F16: %s", err.text);
+    opts.grad_dtype = FSDP_F32;
     opts.optim.moment_dtype = FSDP_BF16;
     opts.optim.name = "sgd";
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
@@ -409,6 +453,7 @@ static void test_refused(void)
 }
 
 /* The plan of one rank of two for a matrix of 2^20 elements. */
+static enum fsdp_dtype planned_grads;
 static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum fsdp_offload offload,
                         uint64_t *host)
 {
@@ -427,6 +472,7 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum f
     opts.optim.moment_dtype = moments;
     opts.optim.master = master;
     opts.offload = offload;
+    opts.grad_dtype = planned_grads;
     host = host ? host : &other;
     *host = 0;
     if (fsdp_module_tree_create(&tree, NULL) ||
@@ -459,6 +505,10 @@ static void test_memory(void)
        "split masters save 2 bytes a parameter");
     ok(all - planned(FSDP_BF16, FSDP_MASTER_NONE, FSDP_OFFLOAD_NONE, NULL) == 8 * shard,
        "no masters 4, and with narrow moments 8");
+    planned_grads = FSDP_BF16;
+    ok(all - planned(FSDP_BF16, FSDP_MASTER_NONE, FSDP_OFFLOAD_NONE, NULL) == 10 * shard,
+       "and with gradients in BF16 10: 8 are left");
+    planned_grads = FSDP_F32;
     /* One unit: each of the two places has room for all of its state. */
     uint64_t away = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_OPTIMIZER, &host);
     ok(host == 12 * shard && away == all + 12 * shard,
@@ -472,6 +522,7 @@ int main(void)
     test_split();
     test_narrow();
     test_bare();
+    test_narrow_grads();
     test_offload();
     test_refused();
     test_memory();

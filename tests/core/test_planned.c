@@ -64,6 +64,7 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
     o->min_num_params = 20 + draw(seed, 60);
     o->param_dtype = types[draw(seed, 3)];
     o->reduce_dtype = types[draw(seed, 2)];
+    o->grad_dtype = draw(seed, 4) ? FSDP_F32 : FSDP_BF16;
     o->accumulation = 1 + (int)draw(seed, 4);
     o->reduce_last = draw(seed, 2);
     o->forward_prefetch = (int)draw(seed, 4);

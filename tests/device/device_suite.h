@@ -16,6 +16,7 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_adamw(lane);
     test_narrow_adamw(lane);
     test_bare_adamw(lane);
+    test_narrow_grads(lane);
     test_by_chance(lane);
     test_norm(lane);
     test_norm_inf(lane);

@@ -147,6 +147,28 @@ static void test_casts(struct fsdp_lane *lane)
             worst = 1;
     }
     ok(worst <= 0x1p-8, "bf16 cast and accumulate: relative %.1e", worst);
+
+    /* A sum in bf16, and what is measured of it. */
+    static uint16_t kept[N], more[N];
+    static float wide[N];
+    double got[4] = {0};
+    int bad_sums = 0;
+    for (int i = 0; i < N; i++) {
+        kept[i] = fsdp_f32_to_bf16(noise(i + 3));
+        more[i] = fsdp_f32_to_bf16(fsdp_bf16_to_f32(kept[i]) + fsdp_bf16_to_f32(half[i]));
+        wide[i] = fsdp_bf16_to_f32(more[i]);
+    }
+    fsdp_accumulate_to(lane, UP(kept), FSDP_BF16, UP(half), FSDP_BF16, N, NULL);
+    fsdp_sumsq_of(lane, (double *)UP(got), UP(kept), FSDP_BF16, N, NULL);
+    fsdp_absmax_of(lane, (double *)UP(got) + 1, UP(kept), FSDP_BF16, N, NULL);
+    fsdp_sumsq(lane, (double *)UP(got) + 2, UP(wide), N, NULL);
+    fsdp_absmax(lane, (double *)UP(got) + 3, UP(wide), N, NULL);
+    down(lane);
+    for (int i = 0; i < N; i++)
+        bad_sums += kept[i] != more[i];
+    ok(bad_sums == 0, "accumulated in bf16: the fp32 sum, rounded to the nearest");
+    ok(fabs(got[0] - got[2]) <= 1e-12 * got[2] && got[1] == got[3],
+       "squares and the greatest of bf16 are those of the same values in fp32");
 }
 
 static void test_quantize(struct fsdp_lane *lane)

@@ -21,7 +21,7 @@ static void run_adamw(struct fsdp_lane *lane, const struct fsdp_adamw_args *host
     args.rest = up(lane, args.rest, nbytes / 2);
     args.exp_avg = up(lane, args.exp_avg, moment_nbytes);
     args.exp_avg_sq = up(lane, args.exp_avg_sq, moment_nbytes);
-    args.grad = up(lane, args.grad, nbytes);
+    args.grad = up(lane, args.grad, args.nelem * fsdp_dtype_nbytes(args.grad_dtype));
     args.grad_scale = up(lane, args.grad_scale, sizeof(float));
     args.loss_scale = up(lane, args.loss_scale, sizeof *args.loss_scale);
     args.param = up(lane, args.param, args.nelem * fsdp_dtype_nbytes(args.param_dtype));
@@ -205,6 +205,41 @@ static void test_narrow_adamw(struct fsdp_lane *lane)
     args.moment_dtype = FSDP_BF16;
     args.param = NULL;
     ok(fsdp_adamw(lane, &args, NULL) == FSDP_EINVAL, "half a master is refused");
+}
+
+/* Gradients in BF16 are those values in fp32, in ranges that begin anywhere. */
+static void test_narrow_grads(struct fsdp_lane *lane)
+{
+    static float p[2][N], m[2][N], v[2][N], g[N];
+    static uint16_t half[N];
+
+    for (int i = 0; i < N; i++) {
+        half[i] = fsdp_f32_to_bf16(noise(i + 11));
+        g[i] = fsdp_bf16_to_f32(half[i]);
+        p[0][i] = p[1][i] = noise(i);
+        m[0][i] = m[1][i] = v[0][i] = v[1][i] = fabsf(noise(i + 7));
+    }
+    for (int k = 0; k < 2; k++)
+        for (int at = 0, nelem = 1235; at < N; at += nelem, nelem = N - at) {
+            struct fsdp_adamw_args args = {.master = p[k] + at,
+                                           .exp_avg = m[k] + at,
+                                           .exp_avg_sq = v[k] + at,
+                                           .grad = k ? (void *)(half + at) : (void *)(g + at),
+                                           .grad_dtype = k ? FSDP_BF16 : FSDP_F32,
+                                           .nelem = (size_t)nelem,
+                                           .lr = 1e-2,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .eps = 1e-8,
+                                           .nsteps = 3};
+            run_adamw(lane, &args);
+            args.grad_dtype = FSDP_F16;
+            if (at)
+                ok(fsdp_adamw(lane, &args, NULL) == FSDP_EINVAL, "gradients in F16 are refused");
+        }
+    ok(!memcmp(p[0], p[1], sizeof p[0]) && !memcmp(m[0], m[1], sizeof m[0]) &&
+           !memcmp(v[0], v[1], sizeof v[0]),
+       "gradients in BF16 give the bits of their values in fp32");
 }
 
 /* What weights in BF16 must become: the step's fp32, rounded by their words. */

@@ -167,16 +167,17 @@ static void lane_destroy(void *l)
       (l, dst, d, src, s, n, e),                                                                  \
       (dst, src))                                                                                 \
     X(accumulate,                                                                                 \
-      (void *l, float *dst, const void *src, enum fsdp_dtype d, size_t n, struct fsdp_err *e),    \
-      (l, dst, src, d, n, e),                                                                     \
+      (void *l, void *dst, enum fsdp_dtype to, const void *src, enum fsdp_dtype d, size_t n,      \
+       struct fsdp_err *e),                                                                       \
+      (l, dst, to, src, d, n, e),                                                                 \
       (dst, src))                                                                                 \
     X(sumsq,                                                                                      \
-      (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
-      (l, out, x, n, e),                                                                          \
+      (void *l, double *out, const void *x, enum fsdp_dtype d, size_t n, struct fsdp_err *e),     \
+      (l, out, x, d, n, e),                                                                       \
       (out, x))                                                                                   \
     X(absmax,                                                                                     \
-      (void *l, double *out, const float *x, size_t n, struct fsdp_err *e),                       \
-      (l, out, x, n, e),                                                                          \
+      (void *l, double *out, const void *x, enum fsdp_dtype d, size_t n, struct fsdp_err *e),     \
+      (l, out, x, d, n, e),                                                                       \
       (out, x))                                                                                   \
     X(max_rows,                                                                                   \
       (void *l, double *out, const double *in, size_t nrows, size_t ncols, struct fsdp_err *e),   \

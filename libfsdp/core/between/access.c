@@ -151,8 +151,8 @@ static int summon_tensor(struct summon *s, int k, int i, bool grad, float *whole
         for (uint64_t done = 0; done < nelem; done += PIECE_NELEM) {
             size_t count = nelem - done < PIECE_NELEM ? nelem - done : PIECE_NELEM;
             if (mesh->rank == root && grad)
-                FSDP_TRY(
-                    fsdp_copy(lane, s->piece, s->f->flats[k].grad + from + done, count * 4, err));
+                FSDP_TRY(fsdp_cast(lane, s->piece, FSDP_F32, grad_at(s->f, k, from + done),
+                                   flat_grad_dtype(s->f, flat), count, err));
             else if (mesh->rank == root)
                 FSDP_TRY(master_copy(s->f, k, from + done, s->piece, count, err));
             FSDP_TRY(fsdp_comm_broadcast(mesh->world, s->piece, count, FSDP_F32, root, lane, err));
@@ -163,6 +163,24 @@ static int summon_tensor(struct summon *s, int k, int i, bool grad, float *whole
     return fsdp_lane_sync(lane, err);
 }
 
+/* Through the device, where the shard is in another type. */
+static int write_grad(struct summon *s, int k, uint64_t pos, const float *from, uint64_t nelem,
+                      struct fsdp_err *err)
+{
+    const enum fsdp_dtype dtype = flat_grad_dtype(s->f, &s->f->units.flats[k]);
+    struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
+
+    if (dtype == FSDP_F32)
+        return fsdp_copy(lane, grad_at(s->f, k, pos), from, nelem * sizeof *from, err);
+    for (uint64_t done = 0; done < nelem; done += PIECE_NELEM) {
+        const size_t count = nelem - done < PIECE_NELEM ? nelem - done : PIECE_NELEM;
+        FSDP_TRY(fsdp_copy(lane, s->piece, from + done, count * sizeof *from, err));
+        FSDP_TRY(
+            fsdp_cast(lane, grad_at(s->f, k, pos + done), dtype, s->piece, FSDP_F32, count, err));
+    }
+    return FSDP_OK;
+}
+
 /* This rank's box of the tensor back into its shard. */
 static int write_back(struct summon *s, int k, int i, bool grad, const float *whole,
                       struct fsdp_err *err)
@@ -171,8 +189,7 @@ static int write_back(struct summon *s, int k, int i, bool grad, const float *wh
     struct fsdp_lane *lane = s->f->lanes[SCHED_COMPUTE];
     uint64_t from, to, nelem = box_of(flat, i, flat_shard(s->f, flat), &from, &to);
     if (grad)
-        FSDP_TRY(
-            fsdp_copy(lane, s->f->flats[k].grad + to, whole + from, nelem * sizeof(float), err));
+        FSDP_TRY(write_grad(s, k, to, whole + from, nelem, err));
     else
         FSDP_TRY(master_set(s->f, k, to, whole + from, nelem, err));
     return fsdp_lane_sync(lane, err);

@@ -125,6 +125,13 @@ static bool reduce_bf16(struct choice *c)
     return turned;
 }
 
+static bool narrow_grads(struct choice *c)
+{
+    bool turned = c->opts.grad_dtype == FSDP_F32;
+    c->opts.grad_dtype = FSDP_BF16;
+    return turned;
+}
+
 static bool reduce_each(struct choice *c)
 {
     bool turned = c->opts.reduce_last;
@@ -164,6 +171,7 @@ static const struct knob {
     {"offload optimizer, to files (offload_dir)", offload_to_files},
     {"offload params", offload_params},
     {"reduce_dtype bfloat16", reduce_bf16},
+    {"grad_dtype bfloat16", narrow_grads},
     {"reduce_last false", reduce_each},
     {"no prefetch", no_prefetch},
     {"grad_buffers 1", one_buffer},

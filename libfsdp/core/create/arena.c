@@ -37,9 +37,9 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 }
 
 struct rows {
-    uint64_t decoded, frozen, nf4, bare, master, rest, joined, optim, grad, param, kept, staging,
-        unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work, scalars,
-        passing, host, staged;
+    uint64_t decoded, frozen, nf4, bare, master, rest, joined, wide_grad, optim, grad, param, kept,
+        staging, unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work,
+        scalars, passing, host, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -64,7 +64,7 @@ static uint64_t staging_nbytes(const struct fsdp *f)
     for (int i = 0; f->mesh->replicate_size > 1 && i < f->units.nflats; i++) {
         const struct flat *flat = &f->units.flats[i];
         uint64_t nbytes = flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->reduce_dtype);
-        if (flat->trainable && flat->reduce_dtype != FSDP_F32 && nbytes > most)
+        if (flat->trainable && flat->reduce_dtype != flat_grad_dtype(f, flat) && nbytes > most)
             most = nbytes;
     }
     return most;
@@ -103,6 +103,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
             s->optim[k] = take_row(c, slots_nbytes(f, i, k), &rows->optim);
     }
     f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
+    f->mem.wide_grad = take_row(c, update_wide_grad_nbytes(f), &rows->wide_grad);
     uint64_t slot_nbytes = offload_slot_nbytes(f);
     for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
         f->offload.slots[k] = take_row(c, slot_nbytes, &rows->passing);
@@ -239,7 +240,10 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++)
         if (f->units.flats[i].trainable)
             f->flats[i].grad =
-                take_row(c, f->units.flats[i].cut.shard_nelem * sizeof(float), &rows->grad);
+                take_row(c,
+                         f->units.flats[i].cut.shard_nelem *
+                             fsdp_dtype_nbytes(flat_grad_dtype(f, &f->units.flats[i])),
+                         &rows->grad);
     f->mem.replicate_staging = take_row(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
         f->mem.grad_slots[k] = take_row(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
@@ -345,7 +349,8 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(mem, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
         rows.optim);
     row(mem, "offloaded state passing through", NULL, rows.passing);
-    row(mem, "gradient shards", NULL, rows.grad);
+    row(mem, "gradient shards", f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL, rows.grad);
+    row(mem, "pieces of gradients in fp32", NULL, rows.wide_grad);
     row(mem, "parts kept after forward", params, rows.kept);
     row(mem, "gradient shard summed over replicas", grads, rows.staging);
     row(mem, "unsharded parameters", params, rows.unsharded);

@@ -35,6 +35,11 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
                             (int)opts->sharding_strategy);
     FSDP_TRY(check_dtype("param_dtype", opts->param_dtype, err));
     FSDP_TRY(check_dtype("reduce_dtype", opts->reduce_dtype, err));
+    if (opts->grad_dtype != FSDP_F32 && opts->grad_dtype != FSDP_BF16) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED, "grad_dtype %s; it can be F32 or BF16",
+                     fsdp_dtype_name(opts->grad_dtype));
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "grad_dtype");
+    }
     if (opts->reshard_after_forward < -1)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "reshard_after_forward %d: true, false or a group size",
@@ -101,7 +106,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .chunked = flat_is_chunked(flat),
             .offloaded = flat->trainable && offload_state(f, k),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
-            .grad_narrow = flat->reduce_dtype != FSDP_F32};
+            .grad_narrow = flat->reduce_dtype != FSDP_F32 || flat_grad_dtype(f, flat) != FSDP_F32};
     }
     return FSDP_OK;
 }

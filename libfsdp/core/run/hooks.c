@@ -114,6 +114,10 @@ int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_er
 int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err)
 {
     FSDP_TRY(engine_between_steps(f, "fsdp_grad_hook_set", err));
+    if (fn && f->opts.grad_dtype != FSDP_F32)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "fsdp_grad_hook_set: hooks see gradients in fp32: set fsdp.grad_dtype "
+                            "float32");
     f->hooks.grad = fn;
     f->hooks.grad_ctx = ctx;
     return FSDP_OK;
@@ -135,7 +139,7 @@ int hooks_grad(struct fsdp *f, int flat_index, struct fsdp_err *err)
             .tensor = *tensor,
             .first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0,
             .nelem = nelem,
-            .grad = f->flats[flat_index].grad + pos,
+            .grad = (float *)f->flats[flat_index].grad + pos,
             .loss_scale = &f->scalars.scale->factor,
             .step = f->optim.step_args->step,
             .lane = f->lanes[SCHED_COMPUTE]};

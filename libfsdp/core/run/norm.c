@@ -6,17 +6,19 @@
 int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     double *partials = f->scalars.sums + FSDP_CONTROL_NELEM;
-    const float *grad = f->flats[op->flat].grad;
-    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
+    const struct flat *flat = &f->units.flats[op->flat];
+    const enum fsdp_dtype dtype = flat_grad_dtype(f, flat);
+    const void *grad = f->flats[op->flat].grad;
+    uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
 
     FSDP_TRY(hooks_grad(f, op->flat, err));
     if (f->opts.optim.clip_norm_type == FSDP_NORM_INF)
-        return fsdp_absmax(lane, &partials[f->mesh->rank], grad, nelem, err);
+        return fsdp_absmax_of(lane, &partials[f->mesh->rank], grad, dtype, nelem, err);
     /* Replicas hold the same gradient: one of them counts. */
     if (f->mesh->replicate_rank != 0)
         return FSDP_OK;
-    return fsdp_sumsq(lane, &partials[op->flat], grad, nelem, err);
+    return fsdp_sumsq_of(lane, &partials[op->flat], grad, dtype, nelem, err);
 }
 
 static int scale_update(struct fsdp *f, struct fsdp_err *err)

@@ -88,27 +88,28 @@ static char *scattered(const struct fsdp *f, const struct sched_op *op)
 }
 
 /* Sums what the ranks of comm have in send and gives this rank's part of it, in the slot at mine,
- * to the gradient shard. The step's first sum lands there at once; later ones are scattered within
- * the slot and added, so that no further buffer is needed. */
+ * to the gradient shard. The step's first sum lands there at once, if the types are equal; others
+ * are scattered within the slot and added, so that no further buffer is needed. */
 static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsdp_comm *comm,
                            const char *send, char *mine, struct fsdp_err *err)
 {
-    uint64_t nelem = f->units.flats[op->flat].cut.shard_nelem;
+    const struct flat *flat = &f->units.flats[op->flat];
+    uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[op->lane];
-    enum fsdp_dtype dtype = f->units.flats[op->flat].reduce_dtype;
-    float *grad = f->flats[op->flat].grad;
+    enum fsdp_dtype dtype = flat->reduce_dtype, grad_dtype = flat_grad_dtype(f, flat);
+    void *grad = f->flats[op->flat].grad;
     bool first = op->micro == 0 || f->cursor.program->input.reduce_last;
 
     struct fsdp_reduction sum = {
         .comm = comm, .scatter = true, .recv = mine, .send = send, .nelem = nelem};
-    if (first && dtype == FSDP_F32) {
+    if (first && dtype == grad_dtype) {
         sum.recv = grad;
         return hooks_reduce(f, op, &sum, err);
     }
     FSDP_TRY(hooks_reduce(f, op, &sum, err));
     if (first)
-        return fsdp_cast(lane, grad, FSDP_F32, mine, dtype, nelem, err);
-    return fsdp_accumulate(lane, grad, mine, dtype, nelem, err);
+        return fsdp_cast(lane, grad, grad_dtype, mine, dtype, nelem, err);
+    return fsdp_accumulate_to(lane, grad, grad_dtype, mine, dtype, nelem, err);
 }
 
 /* On two levels, of the unsharded gradients: those that this rank's place in all nodes gets. */
@@ -158,15 +159,16 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
     const struct flat *flat = &f->units.flats[op->flat];
     uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_REPLICATES];
-    enum fsdp_dtype dtype = flat->reduce_dtype;
-    float *grad = f->flats[op->flat].grad;
-    void *sum = dtype == FSDP_F32 ? grad : f->mem.replicate_staging;
+    enum fsdp_dtype dtype = flat->reduce_dtype, grad_dtype = flat_grad_dtype(f, flat);
+    void *grad = f->flats[op->flat].grad;
+    void *sum = dtype == grad_dtype ? grad : f->mem.replicate_staging;
 
-    FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, FSDP_F32, nelem, err));
+    if (sum != grad)
+        FSDP_TRY(fsdp_cast(lane, sum, dtype, grad, grad_dtype, nelem, err));
     const struct fsdp_reduction all = {
         .comm = f->mesh->replicate, .recv = sum, .send = sum, .nelem = nelem};
     FSDP_TRY(hooks_reduce(f, op, &all, err));
-    return fsdp_cast(lane, grad, FSDP_F32, sum, dtype, nelem, err);
+    return sum == grad ? FSDP_OK : fsdp_cast(lane, grad, grad_dtype, sum, dtype, nelem, err);
 }
 
 /* ---- the optimizer step ---------------------------------------------------------------------- */

@@ -19,36 +19,85 @@ struct updating {
     const struct update_run *run;
 };
 
+/* A range of the run; x: its master in fp32, NULL: where the state has it. */
+static int update_range(const struct updating *u, float *x, uint64_t pos, uint64_t nelem,
+                        const float *wide_grad, struct fsdp_err *err)
+{
+    const struct flat_state *s = u->s;
+    struct optimizer_run args = update_args_of(u->f, s, u->run, pos, nelem);
+
+    args.master = x ? x : s->master ? s->master + pos : NULL;
+    args.rest = !x && s->rest ? s->rest + pos : NULL;
+    if (x)
+        args.param = NULL;
+    if (wide_grad) {
+        args.grad = wide_grad;
+        args.grad_dtype = FSDP_F32;
+    }
+    return u->run->kind->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+}
+
+/* The same, with gradients as the optimizer takes them. */
+static int update_whole(const struct updating *u, float *x, uint64_t pos, uint64_t nelem,
+                        struct fsdp_err *err)
+{
+    struct fsdp *f = u->f;
+    const enum fsdp_dtype dtype = flat_grad_dtype(f, &f->units.flats[u->run->flat]);
+
+    if (dtype == FSDP_F32 || u->run->kind->narrow_grads)
+        return update_range(u, x, pos, nelem, NULL, err);
+    for (uint64_t at = 0; at < nelem; at += GRAD_PIECE) {
+        const uint64_t here = nelem - at < GRAD_PIECE ? nelem - at : GRAD_PIECE;
+        const char *grad = (const char *)u->s->grad + (pos + at) * fsdp_dtype_nbytes(dtype);
+        FSDP_TRY(
+            fsdp_cast(f->lanes[SCHED_COMPUTE], f->mem.wide_grad, FSDP_F32, grad, dtype, here, err));
+        FSDP_TRY(update_range(u, x ? x + at : NULL, pos + at, here, f->mem.wide_grad, err));
+    }
+    return FSDP_OK;
+}
+
+uint64_t update_wide_grad_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        const uint64_t nelem = flat->cut.shard_nelem;
+        if (!flat->trainable || flat_grad_dtype(f, flat) == FSDP_F32 || nelem <= most)
+            continue;
+        for (int i = 0; i < flat->ntensors; i++)
+            if (!f->optim.kinds[flat->params[i]]->narrow_grads)
+                most = nelem;
+    }
+    return (most < GRAD_PIECE ? most : GRAD_PIECE) * sizeof(float);
+}
+
 /* A piece of a split master that was joined, or of weights without one: it is split again, or
  * rounded, and so the parameter written. */
 static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct updating *u = ctx;
-    struct optimizer_run args = update_args_of(u->f, u->s, u->run, u->run->pos + at, nelem);
-    args.master = x;
-    args.param = NULL;
-    return u->run->kind->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+    return update_whole(u, x, u->run->pos + at, nelem, err);
 }
 
 static int update_one(struct fsdp *f, const struct flat_state *s, const struct update_run *run,
                       struct fsdp_err *err)
 {
     struct updating u = {f, s, run};
-    struct optimizer_run args = update_args_of(f, s, run, run->pos, run->nelem);
+    const struct fsdp_rounding rounding =
+        update_args_of(f, s, run, run->pos, run->nelem).weight_rounding;
 
     if (!s->master && !run->kind->splits) {
         const struct master_visit visit = {.pos = run->pos,
                                            .nelem = run->nelem,
                                            .reads = true,
                                            .writes = true,
-                                           .rounding = &args.weight_rounding,
+                                           .rounding = &rounding,
                                            .fn = update_piece,
                                            .ctx = &u};
         return master_each_at(f, s, &visit, err);
     }
-    args.master = s->master ? s->master + run->pos : NULL;
-    args.rest = s->rest ? s->rest + run->pos : NULL;
-    return run->kind->update(f->lanes[SCHED_COMPUTE], &args, err);
+    return update_whole(&u, NULL, run->pos, run->nelem, err);
 }
 
 struct averaging {
@@ -105,7 +154,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
         struct flat_state s = {0};
         if (k > 0 && f->optim.runs[k - 1].flat == run.flat && f->optim.runs[k - 1].kind == run.kind)
             continue;
-        s.grad = (float *)(at += room);
+        s.grad = at += room;
         s.param = at += room;
         if (flat_is_split(f, flat))
             s.rest = (uint16_t *)(at += room);

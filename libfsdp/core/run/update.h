@@ -5,6 +5,9 @@
 
 #include "core/engine.h"
 
+/* Elements of gradients in BF16 that are brought to F32 at once. */
+enum { GRAD_PIECE = 1 << 22 };
+
 /* This rank's part of tensor i of a flat, which may be nothing. Pure. */
 void update_run_of(struct update_run *out, const struct fsdp *f, int flat, int i);
 /* Elements [pos, pos + nelem) of the run's flat; the master is the caller's to set. During

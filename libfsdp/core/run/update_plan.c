@@ -190,7 +190,8 @@ struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_stat
 {
     const struct flat *flat = &f->units.flats[run->flat];
     struct optimizer_run args = {
-        .grad = s->grad + pos,
+        .grad = (const char *)s->grad + pos * fsdp_dtype_nbytes(flat_grad_dtype(f, flat)),
+        .grad_dtype = flat_grad_dtype(f, flat),
         .grad_scale = f->scalars.clip_coef,
         .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
         .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
@@ -265,6 +266,24 @@ static int check_between(const struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Those that are updated in phases read gradients where they are. */
+static int check_grads(const struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; flat->trainable && i < flat->ntensors; i++) {
+            if (flat_grad_dtype(f, flat) == FSDP_F32 || !f->optim.kinds[flat->params[i]]->phase)
+                continue;
+            fsdp_err_set(
+                err, FSDP_EUNSUPPORTED,
+                "%s: it takes gradients of '%s' in fp32 alone: set fsdp.grad_dtype float32",
+                f->optim.kinds[flat->params[i]]->name, flat->tensors[i].name);
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "grad_dtype");
+        }
+    }
+    return FSDP_OK;
+}
+
 int update_plan(struct fsdp *f, struct fsdp_err *err)
 {
     const size_t nparams = (size_t)f->units.nparams;
@@ -281,6 +300,7 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
     if (!o->runs || !o->hyper || !o->kinds || !o->kept || !o->written)
         return FSDP_ENOMEM;
     FSDP_TRY(choose_params(f, err));
+    FSDP_TRY(check_grads(f, err));
     FSDP_TRY(slots_plan(f, err));
     add_runs(f);
     return FSDP_OK;

@@ -86,7 +86,7 @@ struct sched_flat {
     bool packed;          /* modules do not see the shard as it is: gathered even by one rank */
     bool offloaded;       /* its optimizer state */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
-    bool grad_narrow;     /* not fp32: they cannot be written straight into the shard */
+    bool grad_narrow; /* they, or the shard, not fp32: they cannot be written straight into it */
 };
 
 /* A unit, as far as the schedule cares. */

@@ -17,10 +17,12 @@ int device_cpu_copy(void *lane, void *dst, const void *src, size_t nbytes, struc
 int device_cpu_zero(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
 int device_cpu_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                     enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
-int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
-                          size_t nelem, struct fsdp_err *err);
-int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
-int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cpu_accumulate(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                          enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+int device_cpu_sumsq(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                     struct fsdp_err *err);
+int device_cpu_absmax(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                      struct fsdp_err *err);
 int device_cpu_max_rows(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
                         struct fsdp_err *err);
 int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const float *src,

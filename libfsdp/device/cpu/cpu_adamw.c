@@ -162,7 +162,8 @@ static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
     const bool narrow = a->moment_dtype == FSDP_BF16, split = a->rest != NULL;
     uint16_t *param = (uint16_t *)a->param + at; /* without a whole master */
     uint16_t *half_m = (uint16_t *)a->exp_avg + at, *half_v = (uint16_t *)a->exp_avg_sq + at;
-    float room_p[PIECE], room_m[PIECE], room_v[PIECE];
+    float room_p[PIECE], room_m[PIECE], room_v[PIECE], room_g[PIECE];
+    const float *g = room_g;
     float *p = a->master ? a->master + at : room_p;
     float *m = narrow ? room_m : (float *)a->exp_avg + at;
     float *v = narrow ? room_v : (float *)a->exp_avg_sq + at;
@@ -176,7 +177,11 @@ static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
         fsdp_cpu_convert(m, FSDP_F32, half_m, FSDP_BF16, nelem);
         fsdp_cpu_convert(v, FSDP_F32, half_v, FSDP_BF16, nelem);
     }
-    adamw_loop(&w->factors, p, m, v, a->grad + at, nelem);
+    if (a->grad_dtype == FSDP_BF16)
+        fsdp_cpu_convert(room_g, FSDP_F32, (const uint16_t *)a->grad + at, FSDP_BF16, nelem);
+    else
+        g = (const float *)a->grad + at;
+    adamw_loop(&w->factors, p, m, v, g, nelem);
     if (narrow) {
         random_words(words, &a->rounding, a->rounding.first + at, nelem);
         round_by_chance(half_m, half_v, m, v, words, nelem);

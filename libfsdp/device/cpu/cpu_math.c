@@ -74,18 +74,23 @@ static void accumulate_part(void *arg, int worker, size_t from, size_t to)
 {
     enum { PIECE = 1024 };
     const struct cast_arg *a = arg;
-    const char *src = a->src;
-    float *dst = a->dst, piece[PIECE];
+    const bool narrow = a->dst_dtype != FSDP_F32;
+    float *dst = a->dst, piece[PIECE], sum[PIECE];
     (void)worker;
-    if (a->src_dtype == FSDP_F32) {
+    if (a->src_dtype == FSDP_F32 && !narrow) {
         add(dst + from, (const float *)a->src + from, to - from);
         return;
     }
     for (size_t at = from; at < to; at += PIECE) {
         size_t nelem = to - at < PIECE ? to - at : PIECE;
-        fsdp_cpu_convert(piece, FSDP_F32, src + at * fsdp_dtype_nbytes(a->src_dtype), a->src_dtype,
-                         nelem);
-        add(dst + at, piece, nelem);
+        const char *src = (const char *)a->src + at * fsdp_dtype_nbytes(a->src_dtype);
+        char *there = (char *)a->dst + at * fsdp_dtype_nbytes(a->dst_dtype);
+        fsdp_cpu_convert(piece, FSDP_F32, src, a->src_dtype, nelem);
+        if (narrow)
+            fsdp_cpu_convert(sum, FSDP_F32, there, a->dst_dtype, nelem);
+        add(narrow ? sum : dst + at, piece, nelem);
+        if (narrow)
+            fsdp_cpu_convert(there, a->dst_dtype, sum, FSDP_F32, nelem);
     }
 }
 
@@ -97,10 +102,10 @@ static int accumulate_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
-                          size_t nelem, struct fsdp_err *err)
+int device_cpu_accumulate(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                          enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err)
 {
-    struct cast_arg arg = {dst, src, FSDP_F32, src_dtype, nelem};
+    struct cast_arg arg = {dst, src, dst_dtype, src_dtype, nelem};
     return device_cpu_lane_call(lane, accumulate_run, &arg, sizeof arg, err);
 }
 
@@ -108,7 +113,8 @@ int device_cpu_accumulate(void *lane, float *dst, const void *src, enum fsdp_dty
 
 struct sumsq_arg {
     double *out;
-    const float *x;
+    const char *x;
+    enum fsdp_dtype dtype;
     size_t nelem;
 };
 
@@ -116,7 +122,8 @@ struct sumsq_arg {
 enum { SPAN = 1 << 16, NSPANS = 64 };
 
 struct sumsq_part {
-    const float *x;
+    const char *x;
+    enum fsdp_dtype dtype;
     size_t nelem;
     double sum[NSPANS];
 };
@@ -136,24 +143,41 @@ FSDP_CPU_CLONES static double sumsq(const float *x, size_t nelem)
     return total;
 }
 
+/* In pieces of fixed length, too. */
+static double sumsq_narrow(const char *x, enum fsdp_dtype dtype, size_t nelem)
+{
+    enum { PIECE = 1 << 12 };
+    float piece[PIECE];
+    double total = 0;
+
+    for (size_t at = 0; at < nelem; at += PIECE) {
+        const size_t here = nelem - at < PIECE ? nelem - at : PIECE;
+        fsdp_cpu_convert(piece, FSDP_F32, x + at * fsdp_dtype_nbytes(dtype), dtype, here);
+        total += sumsq(piece, here);
+    }
+    return total;
+}
+
 static void sumsq_spans(void *arg, int worker, size_t from, size_t to)
 {
     struct sumsq_part *p = arg;
     (void)worker;
     for (size_t span = from; span < to; span++) {
-        const size_t rest = p->nelem - span * SPAN;
-        p->sum[span] = sumsq(p->x + span * SPAN, rest < SPAN ? rest : SPAN);
+        const size_t rest = p->nelem - span * SPAN, here = rest < SPAN ? rest : SPAN;
+        const char *x = p->x + span * SPAN * fsdp_dtype_nbytes(p->dtype);
+        p->sum[span] = p->dtype == FSDP_F32 ? sumsq((const float *)(const void *)x, here)
+                                            : sumsq_narrow(x, p->dtype, here);
     }
 }
 
 static int sumsq_run(void *arg, struct fsdp_err *err)
 {
     const struct sumsq_arg *a = arg;
-    struct sumsq_part part;
+    struct sumsq_part part = {.dtype = a->dtype};
     double total = 0;
     (void)err;
     for (size_t at = 0; at < a->nelem; at += (size_t)SPAN * NSPANS) {
-        part.x = a->x + at;
+        part.x = a->x + at * fsdp_dtype_nbytes(a->dtype);
         part.nelem = a->nelem - at < (size_t)SPAN * NSPANS ? a->nelem - at : (size_t)SPAN * NSPANS;
         const size_t nspans = (part.nelem + SPAN - 1) / SPAN;
         fsdp_cpu_for(nspans, 1, sumsq_spans, &part);
@@ -164,9 +188,10 @@ static int sumsq_run(void *arg, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-int device_cpu_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err)
+int device_cpu_sumsq(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                     struct fsdp_err *err)
 {
-    struct sumsq_arg arg = {out, x, nelem};
+    struct sumsq_arg arg = {out, x, dtype, nelem};
     return device_cpu_lane_call(lane, sumsq_run, &arg, sizeof arg, err);
 }
 

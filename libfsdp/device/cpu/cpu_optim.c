@@ -10,28 +10,38 @@
 
 struct absmax_arg {
     double *out;
-    const float *x;
+    const char *x;
+    enum fsdp_dtype dtype;
     size_t nelem;
 };
 
 static int absmax_run(void *arg, struct fsdp_err *err)
 {
+    enum { PIECE = 1024 };
     struct absmax_arg *a = arg;
-    float most = 0;
+    float most = 0, piece[PIECE];
     int bad = 0;
     (void)err;
-    for (size_t i = 0; i < a->nelem; i++) {
-        float x = fabsf(a->x[i]);
-        most = x > most ? x : most;
-        bad |= x != x;
+    for (size_t at = 0; at < a->nelem; at += PIECE) {
+        const size_t nelem = a->nelem - at < PIECE ? a->nelem - at : PIECE;
+        const void *from = a->x + at * fsdp_dtype_nbytes(a->dtype);
+        if (a->dtype != FSDP_F32)
+            fsdp_cpu_convert(piece, FSDP_F32, from, a->dtype, nelem);
+        const float *values = a->dtype == FSDP_F32 ? from : piece;
+        for (size_t i = 0; i < nelem; i++) {
+            float x = fabsf(values[i]);
+            most = x > most ? x : most;
+            bad |= x != x;
+        }
     }
     *a->out = greater(*a->out, bad ? NAN : (double)most);
     return FSDP_OK;
 }
 
-int device_cpu_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err)
+int device_cpu_absmax(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                      struct fsdp_err *err)
 {
-    struct absmax_arg arg = {out, x, nelem};
+    struct absmax_arg arg = {out, x, dtype, nelem};
     return device_cpu_lane_call(lane, absmax_run, &arg, sizeof arg, err);
 }
 

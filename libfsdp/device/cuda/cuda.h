@@ -38,10 +38,12 @@ double *device_cuda_partials(const struct cuda_lane *lane);
 
 int device_cuda_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                      enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
-int device_cuda_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
-                           size_t nelem, struct fsdp_err *err);
-int device_cuda_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
-int device_cuda_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+int device_cuda_accumulate(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                           enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+int device_cuda_sumsq(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                      struct fsdp_err *err);
+int device_cuda_absmax(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                       struct fsdp_err *err);
 int device_cuda_max_rows(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
                          struct fsdp_err *err);
 int device_cuda_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const float *src,

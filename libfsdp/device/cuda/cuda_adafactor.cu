@@ -130,7 +130,7 @@ static int measure(struct cuda_lane *l, const struct fsdp_adafactor_args &a, str
 {
     cudaStream_t stream = device_cuda_stream(l);
 
-    FSDP_TRY(device_cuda_sumsq(l, &a.sums[ADAFACTOR_SUM_P], a.master, a.nelem, err));
+    FSDP_TRY(device_cuda_sumsq(l, &a.sums[ADAFACTOR_SUM_P], a.master, FSDP_F32, a.nelem, err));
     if (!a.nelem)
         return FSDP_OK;
     if (a.variance)

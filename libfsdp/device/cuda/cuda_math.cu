@@ -77,13 +77,15 @@ int device_cuda_cast(void *lane, void *dst, enum fsdp_dtype dst_dtype, const voi
     return device_cuda_launched(l, "cast", err);
 }
 
-int device_cuda_accumulate(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
-                           size_t nelem, struct fsdp_err *err)
+int device_cuda_accumulate(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                           enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err)
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
     FSDP_TRY(device_cuda_enter(l, err));
-    fsdp_with_type(src_dtype, [&](auto s) {
-        map<float, decltype(s), add>(device_cuda_stream(l), dst, src, nelem);
+    fsdp_with_type(dst_dtype, [&](auto d) {
+        fsdp_with_type(src_dtype, [&](auto s) {
+            map<decltype(d), decltype(s), add>(device_cuda_stream(l), dst, src, nelem);
+        });
     });
     return device_cuda_launched(l, "accumulate", err);
 }
@@ -121,14 +123,14 @@ struct absmax {
 };
 
 /* part[block] of the block's `span` elements, a multiple of BLOCK. */
-template <class OP>
+template <class OP, class T>
 static __global__ void __launch_bounds__(BLOCK)
-    reduce_kernel(double *part, const float *x, size_t nelem, size_t span)
+    reduce_kernel(double *part, const T *x, size_t nelem, size_t span)
 {
     const size_t first = blockIdx.x * span, end = first + span < nelem ? first + span : nelem;
     double total = 0;
     for (size_t i = first + threadIdx.x; i < end; i += BLOCK)
-        total = OP::apply(total, x[i]);
+        total = OP::apply(total, fsdp_to_float(x[i]));
     total = block_join<OP, BLOCK>(total);
     if (threadIdx.x == 0)
         part[blockIdx.x] = total;
@@ -147,8 +149,8 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class OP>
-static int reduce(void *lane, double *out, const float *x, size_t nelem, const char *what,
-                  struct fsdp_err *err)
+static int reduce(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                  const char *what, struct fsdp_err *err)
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
     cudaStream_t stream = device_cuda_stream(l);
@@ -159,19 +161,25 @@ static int reduce(void *lane, double *out, const float *x, size_t nelem, const c
 
     FSDP_TRY(device_cuda_enter(l, err));
     if (nparts)
-        FSDP_LAUNCH((reduce_kernel<OP>), nparts, BLOCK, 0, stream, part, x, nelem, span);
+        fsdp_with_type(dtype, [&](auto t) {
+            typedef decltype(t) T;
+            FSDP_LAUNCH((reduce_kernel<OP, T>), nparts, BLOCK, 0, stream, part, (const T *)x, nelem,
+                        span);
+        });
     FSDP_LAUNCH((join_kernel<OP>), 1, BLOCK, 0, stream, out, (const double *)part, nparts);
     return device_cuda_launched(l, what, err);
 }
 
-int device_cuda_sumsq(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err)
+int device_cuda_sumsq(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                      struct fsdp_err *err)
 {
-    return reduce<sumsq>(lane, out, x, nelem, "sum of squares", err);
+    return reduce<sumsq>(lane, out, x, dtype, nelem, "sum of squares", err);
 }
 
-int device_cuda_absmax(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err)
+int device_cuda_absmax(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                       struct fsdp_err *err)
 {
-    return reduce<absmax>(lane, out, x, nelem, "greatest value", err);
+    return reduce<absmax>(lane, out, x, dtype, nelem, "greatest value", err);
 }
 
 static __global__ void __launch_bounds__(BLOCK)

@@ -132,19 +132,30 @@ static __device__ void adamw_store(const fsdp_adamw_args &a, size_t at, const fl
     MASTER::store(a, at, p, drawn);
 }
 
+template <class G, int N>
+static __device__ void adamw_load_grad(const fsdp_adamw_args &a, size_t at, float *g)
+{
+    const fsdp_pack<G, N> grad = *(const fsdp_pack<G, N> *)((const G *)a.grad + at);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        g[k] = moment_of(grad.at[k]);
+}
+
 template <class MASTER, class M, int N>
 static __device__ void adamw_load(const fsdp_adamw_args &a, size_t at, float *p, float *m, float *v,
                                   float *g)
 {
     const fsdp_pack<M, N> old_m = *(const fsdp_pack<M, N> *)((const M *)a.exp_avg + at);
     const fsdp_pack<M, N> old_v = *(const fsdp_pack<M, N> *)((const M *)a.exp_avg_sq + at);
-    const fsdp_pack<float, N> grad = *(const fsdp_pack<float, N> *)(a.grad + at);
+    if (a.grad_dtype == FSDP_BF16)
+        adamw_load_grad<uint16_t, N>(a, at, g);
+    else
+        adamw_load_grad<float, N>(a, at, g);
     MASTER::load(p, a, at);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         m[k] = moment_of(old_m.at[k]);
         v[k] = moment_of(old_v.at[k]);
-        g[k] = grad.at[k];
     }
 }
 
@@ -222,7 +233,7 @@ int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsd
     struct cuda_lane *l = (struct cuda_lane *)lane;
     const struct fsdp_adamw_args a = *args;
     const bool packed = is_packed(a.master, FSDP_F32) && is_packed(a.exp_avg, a.moment_dtype) &&
-                        is_packed(a.exp_avg_sq, a.moment_dtype) && is_packed(a.grad, FSDP_F32) &&
+                        is_packed(a.exp_avg_sq, a.moment_dtype) && is_packed(a.grad, a.grad_dtype) &&
                         is_packed(a.param, a.param_dtype) && is_packed(a.rest, FSDP_BF16) &&
                         (a.moment_dtype == FSDP_F32 || a.rounding.first % PER_THREAD == 0) &&
                         (a.master || a.rest || a.weight_rounding.first % PER_THREAD == 0);

@@ -155,13 +155,23 @@ int fsdp_cast(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, cons
 /* dst[i] += src[i] for i < nelem; src has a float type, the sum is fp32. */
 int fsdp_accumulate(struct fsdp_lane *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
                     size_t nelem, struct fsdp_err *err);
+/* The same where dst has a float type, too: each sum is taken in fp32 and rounded to the nearest.
+ */
+int fsdp_accumulate_to(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype,
+                       const void *src, enum fsdp_dtype src_dtype, size_t nelem,
+                       struct fsdp_err *err);
 /* *out = sum of x[i]^2 for i < nelem, in double: partial sums of fixed length in a fixed order, so
  * that the result depends on nothing but x. */
 int fsdp_sumsq(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                struct fsdp_err *err);
+/* The same of x in a float type. */
+int fsdp_sumsq_of(struct fsdp_lane *lane, double *out, const void *x, enum fsdp_dtype dtype,
+                  size_t nelem, struct fsdp_err *err);
 /* *out = max(*out, |x[i]|) for i < nelem; NaN if an element is NaN. */
 int fsdp_absmax(struct fsdp_lane *lane, double *out, const float *x, size_t nelem,
                 struct fsdp_err *err);
+int fsdp_absmax_of(struct fsdp_lane *lane, double *out, const void *x, enum fsdp_dtype dtype,
+                   size_t nelem, struct fsdp_err *err);
 
 /* out[j] = max of in[i][j] over i < nrows: in (nrows, ncols), out (ncols). NaN if one is. */
 int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
@@ -258,7 +268,7 @@ struct fsdp_rounding {
 struct fsdp_adamw_args {
     float *master;              /* NULL: split, or none */
     void *exp_avg, *exp_avg_sq; /* in moment_dtype */
-    const float *grad;
+    const void *grad;           /* in grad_dtype */
     const float *grad_scale; /* device scalar, NULL: 1 */
     /* On the device: skips the step, and counts those that were; NULL: none is. */
     const struct fsdp_loss_scale *loss_scale;
@@ -266,6 +276,7 @@ struct fsdp_adamw_args {
     uint16_t *rest; /* of a split master; NULL without one */
     enum fsdp_dtype param_dtype;
     enum fsdp_dtype moment_dtype;  /* F32 or BF16 */
+    enum fsdp_dtype grad_dtype;    /* likewise */
     struct fsdp_rounding rounding; /* of BF16 moments */
     struct fsdp_rounding weight_rounding; /* of param, without a master */
     size_t nelem;

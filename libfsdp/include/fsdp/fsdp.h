@@ -137,8 +137,9 @@ struct fsdp_opts {
     bool frozen_in_nf4;
     /* F32, BF16 or F16. Masters and optimizer state are fp32; their gathered copy, which modules
      * compute with, is in param_dtype. Gradients are written and reduced in reduce_dtype, and added
-     * up over micro-steps in fp32 shards. */
-    enum fsdp_dtype param_dtype, reduce_dtype;
+     * up over micro-steps in shards in grad_dtype, F32 or BF16: each sum is taken in fp32 and
+     * rounded to the nearest. */
+    enum fsdp_dtype param_dtype, reduce_dtype, grad_dtype;
     const struct fsdp_gather_codec *gather_codec;    /* NULL: modules see masters in param_dtype */
     const struct fsdp_unit_override *unit_overrides; /* [nunit_overrides], borrowed by the call */
     int nunit_overrides;

@@ -120,7 +120,10 @@ extern "C" {
         "sent; the same values at every number of ranks; auto: param_dtype", \
         CODEC, BY_OUTCOME, gather_codec) \
     ROW(fsdp, reduce_dtype, CHOICE, "float32", "float32|bfloat16|float16|fp32|bf16|fp16", \
-        "Type in which gradients are reduced", DTYPE, AGREED, reduce_dtype)
+        "Type in which gradients are reduced", DTYPE, AGREED, reduce_dtype) \
+    ROW(fsdp, grad_dtype, CHOICE, "float32", "float32|bfloat16|fp32|bf16", \
+        "Type of gradient shards, in which micro-steps are summed; bfloat16: 2 bytes a parameter " \
+        "less, each sum rounded to the nearest (not adafactor and muon)", DTYPE, AGREED, grad_dtype)
 
 /* When units are gathered and reduced, and what lives where. */
 #define FSDP_SETTINGS_SCHEDULE(ROW) \

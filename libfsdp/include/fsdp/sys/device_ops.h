@@ -40,10 +40,12 @@ struct fsdp_device_ops {
     int (*zero)(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
     int (*cast)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                 enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
-    int (*accumulate)(void *lane, float *dst, const void *src, enum fsdp_dtype src_dtype,
-                      size_t nelem, struct fsdp_err *err);
-    int (*sumsq)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
-    int (*absmax)(void *lane, double *out, const float *x, size_t nelem, struct fsdp_err *err);
+    int (*accumulate)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
+                      enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
+    int (*sumsq)(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                 struct fsdp_err *err);
+    int (*absmax)(void *lane, double *out, const void *x, enum fsdp_dtype dtype, size_t nelem,
+                  struct fsdp_err *err);
     int (*max_rows)(void *lane, double *out, const double *in, size_t nrows, size_t ncols,
                     struct fsdp_err *err);
     int (*quantize)(void *lane, void *dst, enum fsdp_dtype narrow, const float *src, size_t nelem,
