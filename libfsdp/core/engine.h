@@ -23,7 +23,8 @@
  *   optim             exp_avg, momentum_buffer, z, ema, ..., of trainable flats: [s] of each slot
  *                     that all parameters have for each element, else what the shard's parameters
  *                     have, one after another (state/slots.h)
- *   grad     [s]      grad_dtype: the reduced gradient, accumulated over micro-steps
+ *   grad     [s]      grad_dtype: the reduced gradient, accumulated over micro-steps; with
+ *                     FSDP_UPDATE_AT_REDUCE where it was reduced, in reduce_dtype, until its update
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
  *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
  *
@@ -120,7 +121,8 @@ struct engine_optim {
     int nruns;
     struct fsdp_averaging averaging;        /* of the steps until now; where kind averages */
     double weight;                          /* of this step */
-    const struct fsdp_step_args *step_args; /* during fsdp_step */
+    const struct fsdp_step_args *step_args; /* during fsdp_step, or since fsdp_step_begin */
+    struct fsdp_step_args begun;            /* what it points at then */
 };
 
 /* Of the user; NULL: none. */
@@ -285,8 +287,7 @@ static inline bool flat_is_one(const struct fsdp *f, const struct flat *flat)
 /* Of its gradient shard. */
 static inline enum fsdp_dtype flat_grad_dtype(const struct fsdp *f, const struct flat *flat)
 {
-    (void)flat;
-    return f->opts.grad_dtype;
+    return f->opts.update_at == FSDP_UPDATE_AT_REDUCE ? flat->reduce_dtype : f->opts.grad_dtype;
 }
 
 /* The gradient shard from an element on. */

@@ -102,7 +102,7 @@ struct config {
     struct {
         int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, grad_dtype, gather_dtype,
             output_dtype, buffer_dtype, activation_checkpointing;
-        int backend, device, offload; /* enum fsdp_offload */
+        int backend, device, offload, update_at; /* enum fsdp_offload, _update_at */
         double memory_limit;          /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;

@@ -322,6 +322,9 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(finish_pending(l, err)); /* hooks are set between steps */
         FSDP_TRY(train_noise_begin(&l->noise, err));
     }
+    struct fsdp_step_args args = {
+        .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
+    FSDP_TRY(fsdp_step_begin(l->parts->fsdp, &args, err));
     struct step_sums sums = {.loss = loss_sum_of(l, control)};
     FSDP_TRY(train_experts_begin(&l->experts, s->step, &sums.router, err));
     for (int micro = 0; micro < l->parts->batch.accumulation; micro++)
@@ -331,8 +334,6 @@ static int one_step(struct train_loop *l, struct fsdp_err *err)
     FSDP_TRY(ask_ranks(l, control, err));
     if (train_norms_due(&l->norms, s->step + 1))
         FSDP_TRY(train_norms_begin(&l->norms, err));
-    struct fsdp_step_args args = {
-        .step = s->step, .lr = fsdp_schedule_lr(&s->schedule, s->step), .control = control};
     FSDP_TRY(fsdp_step(l->parts->fsdp, &args, NULL, err));
 
     take_time(l, &row);

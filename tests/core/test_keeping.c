@@ -32,7 +32,10 @@ enum {
     IN_FILE = 1024,
     BARE = 2048,
     GRAD16 = 4096, /* gradient shards in BF16 */
-    TWICE = 8192   /* two micro-steps */
+    TWICE = 8192,  /* two micro-steps */
+    LAST = 16384,  /* gradients are reduced in the last of them */
+    EARLY = 32768, /* updates at the reduction */
+    REDUCE16 = 65536
 };
 struct cell {
     int nranks, nnodes;
@@ -43,6 +46,7 @@ struct cell {
 struct outcome {
     float value[NKEYS][GIVEN_NELEM];
     float summoned[GIVEN_NELEM];
+    float norm[STEPS];
 };
 
 struct run {
@@ -152,11 +156,14 @@ static int train(struct run *run, struct given *model, struct fsdp *f, struct fs
         struct fsdp_step_args args = {.step = step, .lr = 0.01};
         for (int i = 0; i < GIVEN_NELEM; i++)
             given[i] = sinf((float)(1 + step) * (0.3f + (float)i));
+        FSDP_TRY(fsdp_step_begin(f, &args, err));
         FSDP_TRY(given_micro(model, f, 0, given, run->share, err));
         if (run->cell.how & TWICE)
             FSDP_TRY(given_micro(model, f, 1, given, run->share * 0.375f, err));
-        FSDP_TRY(fsdp_step(f, &args, NULL, err));
+        struct fsdp_step_result result;
+        FSDP_TRY(fsdp_step(f, &args, &result, err));
         FSDP_TRY(fsdp_sync(f, err));
+        run->out->norm[step] = result.grad_norm; /* the same on all ranks */
         if (step == 1 && (run->cell.how & SAVED)) {
             FSDP_TRY(check_snapshot(run, f, 0, err));
             FSDP_TRY(check_snapshot(run, f, 100, err));
@@ -186,6 +193,9 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
                                       : FSDP_OFFLOAD_NONE;
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
+    opts.reduce_last = how & LAST;
+    opts.update_at = how & EARLY ? FSDP_UPDATE_AT_REDUCE : FSDP_UPDATE_AT_STEP;
+    opts.reduce_dtype = how & REDUCE16 ? FSDP_BF16 : FSDP_F32;
     opts.grad_dtype = how & GRAD16 ? FSDP_BF16 : FSDP_F32;
     opts.accumulation = how & TWICE ? 2 : 1;
     if (run->cell.nranks & (run->cell.nranks - 1))
@@ -362,6 +372,78 @@ static void test_narrow_grads(void)
     forget(wide);
 }
 
+/* Updated as soon as gradients are reduced, or after all of them: the same bits, and norms. */
+static void test_early(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, FSDP_FULL_SHARD, WIDE},
+        {2, 1, FSDP_FULL_SHARD, TWICE | LAST | EMA | SAVED},
+        {3, 1, FSDP_FULL_SHARD, BARE | NARROW | THREADED | REDUCE16},
+        {2, 1, FSDP_NO_SHARD, SPLIT | NARROW | SAVED | THREADED},
+        {4, 2, FSDP_HYBRID_SHARD, SGD | BARE | SAVED},
+        {4, 2, FSDP_HYBRID_SHARD, REDUCE16 | TWICE | LAST},
+        {2, 1, FSDP_FULL_SHARD, BARE | NARROW | STATE_AWAY | THREADED},
+        {3, 1, FSDP_SHARD_GRAD_OP, SPLIT | EMA | PARAMS_AWAY | SAVED},
+        {2, 1, FSDP_ZERO1, WIDE | STATE_AWAY | IN_FILE},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        struct cell cell = cells[i];
+        struct outcome *late = run_cell(cell);
+        cell.how |= EARLY;
+        struct outcome *early = run_cell(cell);
+        ok(equal(late, early) && !memcmp(late->norm, early->norm, sizeof late->norm) &&
+               late->norm[0] > 0,
+           "%d ranks, %s, how %u: updates at the reduction give the bits of those after it",
+           cell.nranks, fsdp_strategy_name(cell.strategy), cell.how);
+        forget(late);
+        forget(early);
+    }
+}
+
+/* What updates at the reduction are refused with, by the setting's name. */
+static void test_early_refused(void)
+{
+    static const struct {
+        const char *setting, *name;
+        double clip;
+        enum fsdp_dtype param, reduce, grad;
+        int accumulation;
+    } cases[] = {
+        {"clip_grad_norm", "adamw", 1, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {"reduce_last", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_F32, 2},
+        {"loss_scale", "adamw", 0, FSDP_F16, FSDP_F32, FSDP_F32, 1},
+        {"grad_dtype", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_BF16, 1},
+        {"update_at", "adafactor", 0, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {NULL, "adamw", 0, FSDP_BF16, FSDP_BF16, FSDP_F32, 1},
+    };
+    struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = 1};
+    struct fsdp_device *device = NULL;
+    struct given model;
+
+    given_make(&model);
+    fsdp_device_open(&device, "cpu", 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fsdp_opts opts = FSDP_OPTS_INIT;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct fsdp *f = NULL;
+        opts.update_at = FSDP_UPDATE_AT_REDUCE;
+        opts.optim.name = cases[i].name;
+        opts.optim.clip_grad_norm = cases[i].clip;
+        opts.param_dtype = cases[i].param;
+        opts.reduce_dtype = cases[i].reduce;
+        opts.grad_dtype = cases[i].grad;
+        opts.accumulation = cases[i].accumulation;
+        int rc = fsdp_plan(&f, model.tree, &opts, device, shape, &err);
+        ok(cases[i].setting ? rc == FSDP_EUNSUPPORTED && !strcmp(err.setting, cases[i].setting)
+                            : rc == FSDP_OK,
+           "updates at the reduction, %s: %s", cases[i].setting ? cases[i].setting : "in bf16",
+           err.text);
+        fsdp_destroy(f);
+    }
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(model.tree);
+}
+
 static void test_offload(void)
 {
     static const struct cell cells[] = {
@@ -454,6 +536,7 @@ static void test_refused(void)
 
 /* The plan of one rank of two for a matrix of 2^20 elements. */
 static enum fsdp_dtype planned_grads;
+static enum fsdp_update_at planned_at;
 static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum fsdp_offload offload,
                         uint64_t *host)
 {
@@ -473,6 +556,8 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum f
     opts.optim.master = master;
     opts.offload = offload;
     opts.grad_dtype = planned_grads;
+    opts.update_at = planned_at;
+    opts.optim.clip_grad_norm = 0;
     host = host ? host : &other;
     *host = 0;
     if (fsdp_module_tree_create(&tree, NULL) ||
@@ -509,6 +594,10 @@ static void test_memory(void)
     ok(all - planned(FSDP_BF16, FSDP_MASTER_NONE, FSDP_OFFLOAD_NONE, NULL) == 10 * shard,
        "and with gradients in BF16 10: 8 are left");
     planned_grads = FSDP_F32;
+    planned_at = FSDP_UPDATE_AT_REDUCE;
+    ok(all - planned(FSDP_BF16, FSDP_MASTER_NONE, FSDP_OFFLOAD_NONE, NULL) == 12 * shard,
+       "and without gradient shards 12: 6 are left");
+    planned_at = FSDP_UPDATE_AT_STEP;
     /* One unit: each of the two places has room for all of its state. */
     uint64_t away = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_OPTIMIZER, &host);
     ok(host == 12 * shard && away == all + 12 * shard,
@@ -523,6 +612,8 @@ int main(void)
     test_narrow();
     test_bare();
     test_narrow_grads();
+    test_early();
+    test_early_refused();
     test_offload();
     test_refused();
     test_memory();

@@ -263,6 +263,8 @@ static void test_grid(void)
         }
         in.two_level = in.sharded && bits % 17 < 6;
         in.reduce_last = bits % 13 == 0;
+        in.update_early =
+            in.program == FSDP_TRAIN && bits % 29 < 10 && (in.reduce_last || in.accumulation == 1);
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;

@@ -139,6 +139,22 @@ ok $? "resumed to the same bits"
 "$BIN/fsdp-launch" -n 1 run.yaml $eight log.tensorboard=board log.tensorboard_histograms=2 >log 2>err
 ok "$([ $? != 0 ] && holds err 'fsdp.grad_dtype' && ! holds log 'step 1 '; echo $?)" "hooks are refused before the first step"
 
+# ---- no gradient shards ---------------------------------------------------------------------------
+
+six="$bare $narrow optim.clip_grad_norm=0"
+norms() { sed 's/.*"grad_norm": \([^,]*\),.*/\1/' "$1"; }
+run -n 2 run.yaml $six checkpoint.path=late log.metrics=late.jsonl &&
+    run -v -n 2 run.yaml $six fsdp.update_at=reduce checkpoint.path=early log.metrics=early.jsonl
+ok "$([ $? = 0 ] && ! holds log 'gradient shards' && same late/step-00000024 early/step-00000024; echo $?)" \
+    "updates at the reduction give the bits of updates after it, without gradient shards"
+ok "$([ "$(norms late.jsonl | wc -l)" = 24 ] && cmp -s <(norms late.jsonl) <(norms early.jsonl); echo $?)" "and the same norms"
+rm -r early/step-00000024
+run -n 2 run.yaml $six fsdp.update_at=reduce fsdp.offload=optimizer checkpoint.path=early checkpoint.async=true &&
+    same late/step-00000024 early/step-00000024
+ok $? "resumed, with its state offloaded, and saved in the background"
+"$BIN/fsdp-launch" -n 1 run.yaml fsdp.update_at=reduce >log 2>err
+ok "$([ $? != 0 ] && holds err 'optim.clip_grad_norm'; echo $?)" "clipping is refused by name"
+
 "$BIN/fsdp-launch" -n 1 run.yaml optim.master=split >log 2>err
 ok "$([ $? != 0 ] && holds err 'optim.master' && holds err 'bfloat16'; echo $?)" "there is nothing to split of fp32: it is said"
 "$BIN/fsdp-launch" -n 1 run.yaml optim.name=sgd $narrow >log 2>err

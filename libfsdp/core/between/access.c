@@ -274,6 +274,10 @@ static int check_full_opts(const struct fsdp *f, const struct fsdp_full_opts *op
                             "fsdp_full_params: writeback with %s, whose state follows the weights: "
                             "load a checkpoint instead",
                             f->optim.kind->name);
+    if (opts->with_grads && f->opts.update_at == FSDP_UPDATE_AT_REDUCE)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "fsdp_full_params: with fsdp.update_at reduce there are no gradients "
+                            "after a step");
     FSDP_TRY(check_module(f->tree, opts->module, err));
     FSDP_TRY(engine_between_steps(f, "fsdp_full_params", err));
     return opts->writeback ? engine_check_resharded(f, "fsdp_full_params with writeback", err)

@@ -238,7 +238,7 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     const struct sched *sched = &f->plan.programs[FSDP_TRAIN].sched;
     for (int i = 0; i < f->units.nflats; i++)
-        if (f->units.flats[i].trainable)
+        if (f->units.flats[i].trainable && f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
             f->flats[i].grad =
                 take_row(c,
                          f->units.flats[i].cut.shard_nelem *

@@ -116,6 +116,41 @@ static bool reduces_last(const struct fsdp_opts *opts)
     return opts->reduce_last || fsdp_strategy_info(opts->sharding_strategy)->reduce_last;
 }
 
+static int refuse_early(struct fsdp_err *err, const char *setting, const char *why)
+{
+    fsdp_err_set(err, FSDP_EUNSUPPORTED, "update_at reduce: %s", why);
+    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, setting);
+}
+
+/* What updates at the reduction cannot be combined with. */
+static int check_early(const struct fsdp *f, struct fsdp_err *err)
+{
+    if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
+        return FSDP_OK;
+    if (f->opts.accumulation > 1 && !reduces_last(&f->opts))
+        return refuse_early(err, "reduce_last",
+                            "with several micro-steps there is no shard to sum gradients in: set "
+                            "fsdp.reduce_last true, or update_at step");
+    if (f->opts.optim.clip_grad_norm > 0)
+        return refuse_early(err, "clip_grad_norm",
+                            "the norm is known after the updates: set optim.clip_grad_norm 0, or "
+                            "update_at step");
+    if (f->scalars.scaled)
+        return refuse_early(err, "loss_scale",
+                            "a step that overflows cannot be skipped when half of it is done: use "
+                            "bfloat16 instead of float16 and fsdp.loss_scale false, or update_at "
+                            "step");
+    if (f->opts.grad_dtype != FSDP_F32)
+        return refuse_early(err, "grad_dtype",
+                            "there is no gradient shard to be in another type: set fsdp.grad_dtype "
+                            "float32 (gradients are used in reduce_dtype)");
+    for (int k = 0; k < f->units.nflats; k++)
+        if (f->units.flats[k].trainable && f->units.flats[k].reduce_dtype == FSDP_F16)
+            return refuse_early(err, "reduce_dtype",
+                                "gradients are used as they are reduced, in float32 or bfloat16");
+    return FSDP_OK;
+}
+
 static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_err *err)
 {
     struct program *p = &f->plan.programs[which];
@@ -134,6 +169,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .replicated = f->mesh->replicate_size > 1,
         .two_level = f->mesh->inner_size > 0,
         .reduce_last = reduces_last(&f->opts),
+        .update_early = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_REDUCE,
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
@@ -259,6 +295,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     gather_plan(f);
     FSDP_TRY(nf4_plan(f, err));
     FSDP_TRY(scale_plan(f, err));
+    FSDP_TRY(check_early(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));

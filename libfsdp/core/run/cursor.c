@@ -158,6 +158,7 @@ void fsdp_step_reset(struct fsdp *f)
     f->cursor.program = NULL;
     f->cursor.index = 0;
     f->cursor.broken = false;
+    f->optim.step_args = NULL;
 }
 
 int fsdp_module_checkpointing(const struct fsdp *f, int module)

@@ -114,6 +114,11 @@ int fsdp_compress_hook(void *ctx, const struct fsdp_reduction *r, struct fsdp_er
 int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct fsdp_err *err)
 {
     FSDP_TRY(engine_between_steps(f, "fsdp_grad_hook_set", err));
+    if (fn && f->opts.update_at == FSDP_UPDATE_AT_REDUCE)
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "fsdp_grad_hook_set: hooks change gradients before their norm is known, "
+            "between the last micro-step and fsdp_step: set fsdp.update_at step");
     if (fn && f->opts.grad_dtype != FSDP_F32)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "fsdp_grad_hook_set: hooks see gradients in fp32: set fsdp.grad_dtype "

@@ -12,6 +12,8 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
 
+    if (!f->optim.step_args) /* the step was not begun: its gradients are thrown away */
+        return FSDP_OK;
     FSDP_TRY(hooks_grad(f, op->flat, err));
     if (f->opts.optim.clip_norm_type == FSDP_NORM_INF)
         return fsdp_absmax_of(lane, &partials[f->mesh->rank], grad, dtype, nelem, err);

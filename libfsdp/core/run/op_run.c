@@ -102,6 +102,10 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
 
     struct fsdp_reduction sum = {
         .comm = comm, .scatter = true, .recv = mine, .send = send, .nelem = nelem};
+    if (f->opts.update_at == FSDP_UPDATE_AT_REDUCE) {
+        f->flats[op->flat].grad = mine;
+        return hooks_reduce(f, op, &sum, err);
+    }
     if (first && dtype == grad_dtype) {
         sum.recv = grad;
         return hooks_reduce(f, op, &sum, err);

@@ -43,9 +43,20 @@ static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp
     return fsdp_lane_sync(lane, err);
 }
 
+/* Before the first norm: updates at the reduction take it. */
+static int put_coef(struct fsdp *f, struct fsdp_err *err)
+{
+    const float one = 1;
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+
+    FSDP_TRY(fsdp_copy(lane, f->scalars.clip_coef, &one, sizeof one, err));
+    return fsdp_lane_sync(lane, err);
+}
+
 int scale_begin(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.loss_scale.init : 1};
+    FSDP_TRY(put_coef(f, err));
     return put_state(f, state, err);
 }
 

@@ -5,10 +5,17 @@
 #include "core/state/gather.h"
 #include "cursor.h"
 
+static bool is_early(const struct fsdp *f)
+{
+    return f->opts.update_at == FSDP_UPDATE_AT_REDUCE;
+}
+
+/* The partial norms of updates at the reduction are there already. */
 static int zero_sums(struct fsdp *f, struct fsdp_err *err)
 {
+    const size_t npartials = is_early(f) ? 0 : f->scalars.npartials;
     return fsdp_zero(f->lanes[SCHED_COMPUTE], f->scalars.sums,
-                     (FSDP_CONTROL_NELEM + f->scalars.npartials) * sizeof *f->scalars.sums, err);
+                     (FSDP_CONTROL_NELEM + npartials) * sizeof *f->scalars.sums, err);
 }
 
 /* Averages weigh a step by the square of the greatest rate until then. */
@@ -23,12 +30,39 @@ static void weigh_step(struct fsdp *f, double lr)
     f->optim.weight = a->weight_sum > 0 ? a->lr_max * a->lr_max / a->weight_sum : 0;
 }
 
+int fsdp_step_begin(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_err *err)
+{
+    FSDP_TRY(engine_between_steps(f, "fsdp_step_begin", err));
+    if (!is_early(f))
+        return FSDP_OK;
+    f->optim.begun = *args;
+    f->optim.step_args = &f->optim.begun;
+    weigh_step(f, args->lr);
+    return fsdp_zero(f->lanes[SCHED_COMPUTE], f->scalars.sums + FSDP_CONTROL_NELEM,
+                     f->scalars.npartials * sizeof *f->scalars.sums, err);
+}
+
+static int check_begun(const struct fsdp *f, const struct fsdp_step_args *args,
+                       struct fsdp_err *err)
+{
+    const struct fsdp_step_args *begun = &f->optim.begun;
+
+    if (!is_early(f) || (f->optim.step_args && begun->step == args->step && begun->lr == args->lr))
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "fsdp_step of step %lld: with fsdp.update_at reduce, fsdp_step_begin gives "
+                        "the same step and rate before the first micro-step",
+                        (long long)args->step);
+}
+
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err)
 {
+    FSDP_TRY(check_begun(f, args, err));
     FSDP_TRY(zero_sums(f, err));
     f->optim.step_args = args;
-    weigh_step(f, args->lr);
+    if (!is_early(f))
+        weigh_step(f, args->lr);
     int rc = exec_drive(f, SCHED_STEP, -1, FSDP_FORWARD, 0, err);
     f->optim.step_args = NULL;
     if (rc || !result)

@@ -129,6 +129,8 @@ static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat_state s = offload_at(f, op->flat, op->slot);
+    if (!f->optim.step_args) /* likewise (norm.c) */
+        return FSDP_OK;
     FSDP_TRY(snapshot_hold(f, op->flat, err));
     for (int k = 0; k < f->optim.nruns; k++)
         if (f->optim.runs[k].flat == op->flat)

@@ -269,16 +269,21 @@ static int check_between(const struct fsdp *f, struct fsdp_err *err)
 /* Those that are updated in phases read gradients where they are. */
 static int check_grads(const struct fsdp *f, struct fsdp_err *err)
 {
+    const bool early = f->opts.update_at == FSDP_UPDATE_AT_REDUCE;
+
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
+        const bool wide = flat_grad_dtype(f, flat) == FSDP_F32;
         for (int i = 0; flat->trainable && i < flat->ntensors; i++) {
-            if (flat_grad_dtype(f, flat) == FSDP_F32 || !f->optim.kinds[flat->params[i]]->phase)
+            const struct optimizer *kind = f->optim.kinds[flat->params[i]];
+            if ((wide && !early) || !kind->phase)
                 continue;
             fsdp_err_set(
                 err, FSDP_EUNSUPPORTED,
-                "%s: it takes gradients of '%s' in fp32 alone: set fsdp.grad_dtype float32",
-                f->optim.kinds[flat->params[i]]->name, flat->tensors[i].name);
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "grad_dtype");
+                "%s: it takes gradients of '%s' in fp32 alone, after all were reduced: set "
+                "fsdp.%s",
+                kind->name, flat->tensors[i].name, early ? "update_at step" : "grad_dtype float32");
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, early ? "update_at" : "grad_dtype");
         }
     }
     return FSDP_OK;

@@ -81,6 +81,18 @@ static void writes_scattered(struct sched_access_list *l, const struct sched_op 
         writes(l, SCHED_GRAD_SLOT, op->slot);
 }
 
+/* The gradient shard, or what stands for it: where it was scattered. */
+static void touch_grad(struct sched_access_list *l, const struct sched_op *op, bool write)
+{
+    if (!l->in->update_early)
+        touch_buffer(l, SCHED_GRAD_SHARD, op->flat, write);
+    else if (l->in->flats[op->flat].chunked)
+        touch_buffer(l, SCHED_REDUCE_STAGING, 0, write);
+    else
+        touch_buffer(l, SCHED_GRAD_SLOT, l->sched->grad_slot[op->micro * l->in->nflats + op->flat],
+                     write);
+}
+
 static void load_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     reads(l, SCHED_HOST_PARAM, op->flat);
@@ -129,25 +141,26 @@ static void pack_accesses(struct sched_access_list *l, const struct sched_op *op
 static void reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     writes_scattered(l, op);
-    if (!l->in->two_level)
+    if (!l->in->two_level && !l->in->update_early)
         writes(l, SCHED_GRAD_SHARD, op->flat);
 }
 
 static void outer_reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     writes_scattered(l, op);
-    writes(l, SCHED_GRAD_SHARD, op->flat);
+    if (!l->in->update_early)
+        writes(l, SCHED_GRAD_SHARD, op->flat);
 }
 
 static void all_reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
-    writes(l, SCHED_GRAD_SHARD, op->flat);
+    touch_grad(l, op, true);
 }
 
 /* A gradient hook writes. */
 static void norm_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
-    writes(l, SCHED_GRAD_SHARD, op->flat);
+    touch_grad(l, op, true);
     writes(l, SCHED_SCALARS, 0);
 }
 
@@ -168,7 +181,7 @@ static void fetch_accesses(struct sched_access_list *l, const struct sched_op *o
 static void update_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     reads(l, SCHED_SCALARS, 0);
-    reads(l, SCHED_GRAD_SHARD, op->flat);
+    touch_grad(l, op, false);
     writes(l, SCHED_STATE_SLOT, op->slot);
     writes(l, SCHED_PARAM_SHARD, op->flat);
 }

@@ -239,7 +239,8 @@ static bool is_last_micro(const struct builder *b)
 /* Does the flat's reduction have something to do besides the replicas' sum? */
 static bool needs_reduce(const struct builder *b, int flat)
 {
-    return b->in->flats[flat].trainable && (b->in->sharded || b->in->flats[flat].grad_narrow);
+    return b->in->flats[flat].trainable &&
+           (b->in->sharded || b->in->flats[flat].grad_narrow || b->in->update_early);
 }
 
 /* Where it has not, gradients go straight into the shard: no slot. Every micro-step has the slots
@@ -251,10 +252,29 @@ static void take_grad_slots(struct builder *b, int unit)
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !needs_reduce(b, f))
             continue;
-        slot[f] = b->micro > 0
-                      ? b->out->grad_slot[f]
-                      : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes, b->in->grad_buffers);
+        slot[f] = b->micro > 0 ? b->out->grad_slot[f]
+                               : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes,
+                                           b->in->update_early ? 1 : b->in->grad_buffers);
         b->grad_slots.busy[slot[f]] = true;
+    }
+}
+
+/* Updates all but the `most` flats that were reduced last; their slots are then free. An update
+ * waits for a reduction, and the next backward pass for the update: so that grad_buffers - 1
+ * reductions may be under way meanwhile, a unit is updated when its slot is needed again. */
+static void update_early(struct builder *b, int most)
+{
+    for (; b->nreduced - b->nupdated > most; b->nupdated++) {
+        const int f = b->early[b->nupdated];
+        const bool away = b->in->flats[f].offloaded;
+        const int slot = away ? b->turn++ % b->in->offload_slots : -1;
+        if (away)
+            emit_flat(b, SCHED_FETCH, f, slot);
+        emit_flat(b, SCHED_NORM, f, -1);
+        emit_flat(b, SCHED_UPDATE, f, slot);
+        if (away)
+            emit_flat(b, SCHED_STORE, f, slot);
+        slot_give(&b->grad_slots, b->out->grad_slot[b->micro * b->in->nflats + f]);
     }
 }
 
@@ -265,16 +285,23 @@ static void reduce_unit(struct builder *b, int unit)
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
+        if (b->in->update_early && b->in->flats[f].chunked)
+            update_early(b, 0); /* the staging is needed again */
         if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
             if (b->in->flats[f].chunked)
                 emit_flat(b, SCHED_PACK, f, slot[f]);
             emit_flat(b, SCHED_REDUCE, f, slot[f]);
             if (b->in->two_level)
                 emit_flat(b, SCHED_OUTER_REDUCE, f, slot[f]);
-            slot_give(&b->grad_slots, slot[f]);
+            if (!b->in->update_early)
+                slot_give(&b->grad_slots, slot[f]);
         }
         if (b->in->replicated && last)
             emit_flat(b, SCHED_ALL_REDUCE, f, -1);
+        if (b->in->update_early && last) {
+            b->early[b->nreduced++] = f;
+            update_early(b, b->in->grad_buffers - 1);
+        }
     }
 }
 
@@ -341,6 +368,7 @@ static void emit_micro(struct builder *b)
         b->norder = 0;
         note_backward(b, 0);
         visit_backward(b, 0);
+        update_early(b, 0);
     } else {
         free_unit(b, 0);
     }
@@ -395,6 +423,11 @@ static void emit_step(struct builder *b)
     int ahead = next_offloaded(b, -1), fetched = 0;
 
     emit(b, op_of(SCHED_STEP));
+    if (b->in->update_early) {
+        emit(b, op_of(SCHED_NORM_SUM));
+        emit_encode(b);
+        return;
+    }
     for (; ahead < b->in->nflats && fetched < b->in->offload_slots;
          ahead = next_offloaded(b, ahead))
         emit_flat(b, SCHED_FETCH, ahead, fetched++);
@@ -420,6 +453,11 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
             return fsdp_err_set(
                 err, FSDP_EINVAL,
                 "units resharded after forward must be resharded after backward too");
+    if (in->update_early && in->accumulation > 1 && !in->reduce_last)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "updates at the reduction with an accumulation of %d: gradients must "
+                            "be reduced in the last micro-step",
+                            in->accumulation);
     if (in->grad_buffers < 1)
         return fsdp_err_set(err, FSDP_EINVAL, "%d gradient buffers: there must be one",
                             in->grad_buffers);
@@ -467,6 +505,7 @@ int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_er
         !(b.parted = fsdp_alloc(nunits, sizeof *b.parted, "schedule", err)) ||
         !(b.order = fsdp_alloc(nunits, sizeof *b.order, "schedule", err)) ||
         !(b.param_slot = fsdp_alloc(nflats, sizeof *b.param_slot, "schedule", err)) ||
+        !(b.early = fsdp_alloc(nflats, sizeof *b.early, "schedule", err)) ||
         !(out->grad_slot =
               fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
         goto out;
@@ -489,6 +528,7 @@ out:
     fsdp_free(b.parted);
     fsdp_free(b.order);
     fsdp_free(b.param_slot);
+    fsdp_free(b.early);
     if (rc)
         sched_destroy(out);
     return rc;

@@ -111,6 +111,7 @@ struct sched_input {
     bool replicated;  /* replicate group of more than one rank */
     bool two_level;   /* the shard group gathers over nodes, then inside the node */
     bool reduce_last; /* gradients stay unsharded until the last micro-step */
+    bool update_early; /* in the last micro-step, out of the slot: there is no gradient shard */
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers; /* 0: none */

@@ -105,6 +105,12 @@ struct fsdp_unit_override {
         .reshard_after_forward = FSDP_KEEP                                                         \
     }
 
+/* When a unit's shard is updated. AT_STEP: in fsdp_step. AT_REDUCE: in the last micro-step, as soon
+ * as its gradients are reduced, out of the buffer that they are reduced in, so that there is no
+ * gradient shard. It needs fsdp_step_begin, accumulation 1 or reduce_last, no clipping, no loss
+ * scale, and no gradient hooks. With the same gradients both give the same bits. */
+enum fsdp_update_at { FSDP_UPDATE_AT_STEP, FSDP_UPDATE_AT_REDUCE };
+
 struct fsdp_opts {
     uint32_t version;
     enum fsdp_strategy sharding_strategy;
@@ -159,6 +165,7 @@ struct fsdp_opts {
      * level), NULL-terminated; NULL: all that can. */
     const char *const *checkpoint_modules;
     int accumulation; /* micro-steps per optimizer step */
+    enum fsdp_update_at update_at;
     struct fsdp_optim_opts optim;
     struct fsdp_scaler_opts loss_scale; /* fp16 */
     uint64_t seed;                      /* of initial values */
@@ -264,6 +271,11 @@ struct fsdp_step_result {
     bool skipped;     /* gradients were not finite, and the loss is scaled: nothing changed */
     double control[FSDP_CONTROL_NELEM]; /* summed over all ranks */
 };
+/* With FSDP_UPDATE_AT_REDUCE, before the first micro-step of a step: what its updates take. The
+ * same step and rate are given to fsdp_step; control is read there. The gradients of a step that
+ * was not begun are thrown away, as for fsdp_warm. Without it, nothing happens. FSDP_EINVAL in
+ * mid-step. Local, enqueues. */
+int fsdp_step_begin(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_err *err);
 /* The optimizer step: the global gradient norm, clipping, the update of this rank's shards.
  * Collective, enqueues; with a result (not NULL) the host waits for this step. */
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,

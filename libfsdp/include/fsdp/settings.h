@@ -137,6 +137,11 @@ extern "C" {
     ROW(fsdp, grad_buffers, INT, "2", "1..64", \
         "Buffers of unsharded gradients in rotation; all but one may be in reduction", \
         INT, AGREED, grad_buffers) \
+    ROW(fsdp, update_at, CHOICE, "step", "step|reduce", \
+        "When a unit's parameters are updated. step: after the last gradient; reduce: as soon as its " \
+        "gradients are reduced, so that there are no gradient shards, 4 bytes per parameter less " \
+        "(with one micro-step or fsdp.reduce_last, and optim.clip_grad_norm 0)", \
+        WORD, AGREED, update_at) \
     ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params", \
         "What lives in host memory and is copied to the device when it is needed. optimizer: " \
         "its state, and masters kept next to the gathered copy; params: the shards that are " \
