@@ -96,9 +96,16 @@ static void add_micro_batches(struct changes *l, const struct answer *a)
 static void add_numerics(struct changes *l)
 {
     static const char *const settings[] = {
-        "fsdp.param_dtype=bfloat16",     "fsdp.reduce_dtype=bfloat16",
-        "fsdp.gather_dtype=float8_e4m3", "model.linear_dtype=float8_e4m3",
-        "optim.moment_dtype=bfloat16",   "optim.name=adamw8bit"};
+        "fsdp.param_dtype=bfloat16",
+        "fsdp.reduce_dtype=bfloat16",
+        "fsdp.gather_dtype=float8_e4m3",
+        "model.linear_dtype=float8_e4m3",
+        "optim.moment_dtype=bfloat16",
+        "optim.name=adamw8bit",
+        "optim.master=none",
+        "fsdp.grad_dtype=bfloat16",
+        "optim.master=none optim.moment_dtype=bfloat16 fsdp.grad_dtype=bfloat16",
+        "fsdp.update_at=reduce optim.clip_grad_norm=0"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);

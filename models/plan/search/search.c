@@ -298,7 +298,7 @@ static enum tried try_point(struct space *s, const struct point *p)
 /* What saves memory costs time, so that each is tried only where there is too little without it. */
 static void try_savings(struct space *s, struct point p)
 {
-    bool splits = true; /* not in fp32, for instance */
+    bool splits = bound_has_masters(&s->base); /* nor in fp32, for instance */
 
     for (p.saving = 0; p.saving < 4 && goes_on(s); p.saving++) {
         p.split = p.saving > 0 && splits;

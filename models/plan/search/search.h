@@ -65,6 +65,8 @@ struct bounds {
     double activation_nbytes; /* saved for backward */
     bool known;
 };
+/* Has the run masters (optim.master)? Where it has none, splitting them saves nothing. */
+bool bound_has_masters(const struct answer *answer);
 /* Bytes of a GPU that masters and moments take at least, divided among so many ranks. */
 double bound_states(const struct answer *answer, int shard_nranks, bool narrow_moments, bool split,
                     bool offloaded);
