@@ -140,7 +140,7 @@ struct engine_mem {
     void **grad_slots;
     double *sums;                          /* of parameters that are updated in phases */
     float *room;                           /* of one of them at a time */
-    float *joined;                         /* [MASTER_PIECE] of split masters, if there are any */
+    float *joined; /* [MASTER_PIECE] of masters that are not whole, if there are any */
     float *wide_grad;                      /* [GRAD_PIECE] of gradients in BF16, likewise */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */

@@ -16,6 +16,12 @@ static void set_enabled(struct from_job *job, const struct from_row *row, struct
     from_set(job, row->ours, leaf->path, strstr(row->theirs, "fp16") ? "float16" : "bfloat16");
 }
 
+static void set_no_masters(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
+{
+    from_set(job, row->ours, leaf->path, "none");
+    from_set(job, "fsdp.grad_dtype", leaf->path, "bfloat16");
+}
+
 static void set_autocast(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
     if (from_is_true(from_get(job, "torch_autocast.enabled")))
@@ -224,8 +230,8 @@ static const struct from_row rows[] = {
 
     {"bf16.enabled", FROM_SET, "fsdp.param_dtype", set_enabled, "false", "bfloat16"},
     {"bfloat16.enabled", FROM_SET, "fsdp.param_dtype", set_enabled, "false", "the older name"},
-    {"bf16.bf16_master_weights_and_grads", FROM_LOST, NULL, NULL, "false",
-     "masters are float32; optim.master: split saves memory with the same arithmetic"},
+    {"bf16.bf16_master_weights_and_grads", FROM_SET, "optim.master", set_no_masters, "false",
+     "none, and fsdp.grad_dtype bfloat16; weights are rounded stochastically"},
     {"bf16.bf16_optimizer_states", FROM_SET, "optim.moment_dtype", set_enabled, "false",
      "bfloat16, rounded stochastically"},
     {"bf16.*", FROM_HAVE, NULL, NULL, NULL, "overflows are noticed in the gradient norm"},
