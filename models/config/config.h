@@ -96,6 +96,7 @@ struct config {
                                                         _master */
         int moment_dtype;
         double clip_grad_norm, min_lr, ema_decay;
+        bool clip_late;
         struct fsdp_tunable_list groups;
         int64_t warmup_steps, decay_steps; /* decay_steps -1: auto */
     } optim;

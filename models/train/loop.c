@@ -370,6 +370,7 @@ static int save_now(struct train_loop *l, struct fsdp_err *err)
         return FSDP_OK;
     FSDP_TRY(fsdp_sync(l->parts->fsdp, err));
     FSDP_TRY(fsdp_scaler_get(l->parts->fsdp, &l->state.scaler, err));
+    FSDP_TRY(fsdp_clip_factor_get(l->parts->fsdp, &l->state.clip_factor, err));
     fsdp_averaging_get(l->parts->fsdp, &l->state.averaging);
     train_watch_phase(l->sinks.watch, "saving a checkpoint");
     sinks_phase(l->sinks.rows, SINK_SAVES);

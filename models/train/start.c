@@ -343,6 +343,8 @@ static int resume_from(struct train_start *s, const char *path, struct fsdp_err 
     const struct reading reading = {ckpt, &moments, TRAIN_TRAINED, NULL};
     FSDP_TRY_GOTO(load_slices(s, &reading, err), out);
     FSDP_TRY_GOTO(fsdp_scaler_set(s->parts->fsdp, &s->loop->state.scaler, err), out);
+    if (s->loop->state.clip_factor > 0)
+        FSDP_TRY_GOTO(fsdp_clip_factor_set(s->parts->fsdp, s->loop->state.clip_factor, err), out);
     FSDP_TRY_GOTO(load_averaging(s, ckpt, err), out);
     if (s->report->lead)
         train_moments_report(&moments);

@@ -47,6 +47,7 @@ struct outcome {
     float value[NKEYS][GIVEN_NELEM];
     float summoned[GIVEN_NELEM];
     float norm[STEPS];
+    double factor[STEPS];
 };
 
 struct run {
@@ -164,6 +165,8 @@ static int train(struct run *run, struct given *model, struct fsdp *f, struct fs
         FSDP_TRY(fsdp_step(f, &args, &result, err));
         FSDP_TRY(fsdp_sync(f, err));
         run->out->norm[step] = result.grad_norm; /* the same on all ranks */
+        FSDP_TRY(fsdp_clip_factor_get(f, &run->out->factor[step], err));
+        FSDP_TRY(fsdp_clip_factor_set(f, run->out->factor[step], err));
         if (step == 1 && (run->cell.how & SAVED)) {
             FSDP_TRY(check_snapshot(run, f, 0, err));
             FSDP_TRY(check_snapshot(run, f, 100, err));
@@ -195,6 +198,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.seed = 3;
     opts.reduce_last = how & LAST;
     opts.update_at = how & EARLY ? FSDP_UPDATE_AT_REDUCE : FSDP_UPDATE_AT_STEP;
+    opts.optim.clip_late = (how & EARLY) && (how & CLIP);
     opts.reduce_dtype = how & REDUCE16 ? FSDP_BF16 : FSDP_F32;
     opts.grad_dtype = how & GRAD16 ? FSDP_BF16 : FSDP_F32;
     opts.accumulation = how & TWICE ? 2 : 1;
@@ -398,6 +402,29 @@ static void test_early(void)
         forget(late);
         forget(early);
     }
+}
+
+/* A step is clipped by the norm of the step before: the first is not. */
+static void test_late_clip(void)
+{
+    const struct cell clipped = {2, 1, FSDP_FULL_SHARD, EARLY | CLIP | SGD | WIDE};
+    const struct cell plain = {2, 1, FSDP_FULL_SHARD, EARLY | SGD | WIDE};
+    struct outcome *a = run_cell(clipped), *b = run_cell(plain);
+    bool factors = a && b, less = a && b;
+
+    for (int i = 0; factors && i < STEPS; i++) {
+        const double want = fmin(1, 0.5 / ((double)a->norm[i] + 1e-6));
+        factors = fabs(a->factor[i] - want) < 1e-6 && b->factor[i] == 1;
+    }
+    ok(factors && a->factor[0] < 1, "the factor of the next step is that of this one's norm");
+    double moved[2] = {0};
+    for (int i = 0; less && i < GIVEN_NELEM; i++) {
+        moved[0] += fabs((double)a->value[3][i]);
+        moved[1] += fabs((double)b->value[3][i]);
+    }
+    ok(less && moved[0] > 0 && moved[0] < moved[1], "and momentum is smaller for it");
+    forget(a);
+    forget(b);
 }
 
 /* What updates at the reduction are refused with, by the setting's name. */
@@ -613,6 +640,7 @@ int main(void)
     test_bare();
     test_narrow_grads();
     test_early();
+    test_late_clip();
     test_early_refused();
     test_offload();
     test_refused();

@@ -152,8 +152,13 @@ rm -r early/step-00000024
 run -n 2 run.yaml $six fsdp.update_at=reduce fsdp.offload=optimizer checkpoint.path=early checkpoint.async=true &&
     same late/step-00000024 early/step-00000024
 ok $? "resumed, with its state offloaded, and saved in the background"
+late="$bare $narrow fsdp.update_at=reduce optim.clip_late=true optim.clip_grad_norm=0.5"
+run -n 2 run.yaml $late checkpoint.path=clip && cp -r clip clip2 && rm -r clip2/step-00000024 &&
+    run -n 2 run.yaml $late checkpoint.path=clip2 && same clip/step-00000024 clip2/step-00000024
+ok $? "clipped by the norm of the step before: resumed to the same bits"
+ok "$(! same early/step-00000024 clip/step-00000024 >/dev/null; echo $?)" "which are others than without"
 "$BIN/fsdp-launch" -n 1 run.yaml fsdp.update_at=reduce >log 2>err
-ok "$([ $? != 0 ] && holds err 'optim.clip_grad_norm'; echo $?)" "clipping is refused by name"
+ok "$([ $? != 0 ] && holds err 'optim.clip_grad_norm' && holds err 'clip_late'; echo $?)" "clipping by the step's own norm is refused by name"
 
 "$BIN/fsdp-launch" -n 1 run.yaml optim.master=split >log 2>err
 ok "$([ $? != 0 ] && holds err 'optim.master' && holds err 'bfloat16'; echo $?)" "there is nothing to split of fp32: it is said"

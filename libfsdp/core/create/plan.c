@@ -125,16 +125,23 @@ static int refuse_early(struct fsdp_err *err, const char *setting, const char *w
 /* What updates at the reduction cannot be combined with. */
 static int check_early(const struct fsdp *f, struct fsdp_err *err)
 {
+    if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE && f->opts.optim.clip_late) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "clip_late: with update_at step the norm is known before the updates: set "
+                     "optim.clip_late false");
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "clip_late");
+    }
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
         return FSDP_OK;
     if (f->opts.accumulation > 1 && !reduces_last(&f->opts))
         return refuse_early(err, "reduce_last",
                             "with several micro-steps there is no shard to sum gradients in: set "
                             "fsdp.reduce_last true, or update_at step");
-    if (f->opts.optim.clip_grad_norm > 0)
-        return refuse_early(err, "clip_grad_norm",
-                            "the norm is known after the updates: set optim.clip_grad_norm 0, or "
-                            "update_at step");
+    if (f->opts.optim.clip_grad_norm > 0 && !f->opts.optim.clip_late)
+        return refuse_early(
+            err, "clip_grad_norm",
+            "the norm is known after the updates: set optim.clip_late true (the "
+            "factor of the step before), optim.clip_grad_norm 0, or update_at step");
     if (f->scalars.scaled)
         return refuse_early(err, "loss_scale",
                             "a step that overflows cannot be skipped when half of it is done: use "

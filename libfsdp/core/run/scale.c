@@ -43,20 +43,38 @@ static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp
     return fsdp_lane_sync(lane, err);
 }
 
-/* Before the first norm: updates at the reduction take it. */
-static int put_coef(struct fsdp *f, struct fsdp_err *err)
+/* Updates at the reduction take it, before a norm has made one. */
+static int put_coef(struct fsdp *f, float coef, struct fsdp_err *err)
 {
-    const float one = 1;
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
 
-    FSDP_TRY(fsdp_copy(lane, f->scalars.clip_coef, &one, sizeof one, err));
+    FSDP_TRY(fsdp_copy(lane, f->scalars.clip_coef, &coef, sizeof coef, err));
     return fsdp_lane_sync(lane, err);
+}
+
+int fsdp_clip_factor_get(struct fsdp *f, double *out, struct fsdp_err *err)
+{
+    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    float coef = 1;
+
+    if (f->opts.optim.clip_late)
+        FSDP_TRY(fsdp_copy(lane, &coef, f->scalars.clip_coef, sizeof coef, err));
+    FSDP_TRY(fsdp_lane_sync(lane, err));
+    *out = (double)coef;
+    return FSDP_OK;
+}
+
+int fsdp_clip_factor_set(struct fsdp *f, double factor, struct fsdp_err *err)
+{
+    if (!(factor >= 0 && factor <= 1))
+        return fsdp_err_set(err, FSDP_EINVAL, "a factor of %g cannot clip gradients", factor);
+    return f->opts.optim.clip_late ? put_coef(f, (float)factor, err) : FSDP_OK;
 }
 
 int scale_begin(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_scaler_state state = {.scale = f->scalars.scaled ? f->opts.loss_scale.init : 1};
-    FSDP_TRY(put_coef(f, err));
+    FSDP_TRY(put_coef(f, 1, err));
     return put_state(f, state, err);
 }
 

@@ -107,8 +107,9 @@ struct fsdp_unit_override {
 
 /* When a unit's shard is updated. AT_STEP: in fsdp_step. AT_REDUCE: in the last micro-step, as soon
  * as its gradients are reduced, out of the buffer that they are reduced in, so that there is no
- * gradient shard. It needs fsdp_step_begin, accumulation 1 or reduce_last, no clipping, no loss
- * scale, and no gradient hooks. With the same gradients both give the same bits. */
+ * gradient shard. It needs fsdp_step_begin, accumulation 1 or reduce_last, no loss scale, no
+ * gradient hooks, and no clipping but by the factor of the step before (optim.clip_late), 1 in the
+ * first. With the same gradients both give the same bits. */
 enum fsdp_update_at { FSDP_UPDATE_AT_STEP, FSDP_UPDATE_AT_REDUCE };
 
 struct fsdp_opts {
@@ -174,7 +175,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 6
+#define FSDP_OPTS_VERSION 7
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \
@@ -291,6 +292,11 @@ struct fsdp_scaler_state {
 };
 int fsdp_scaler_get(struct fsdp *f, struct fsdp_scaler_state *out, struct fsdp_err *err);
 int fsdp_scaler_set(struct fsdp *f, const struct fsdp_scaler_state *state, struct fsdp_err *err);
+/* The factor that clips the next step (optim.clip_late), for checkpoints; 1 without. Setting has no
+ * effect then. FSDP_EINVAL for one that is not in 0 .. 1. Wait for the compute lane. Local; the
+ * same value on every rank. */
+int fsdp_clip_factor_get(struct fsdp *f, double *out, struct fsdp_err *err);
+int fsdp_clip_factor_set(struct fsdp *f, double factor, struct fsdp_err *err);
 /* Of an optimizer that averages weights over its steps (schedulefree): the greatest learning rate
  * until now and the sum of the steps' weights, for checkpoints. Local; the same on every rank. */
 struct fsdp_averaging {

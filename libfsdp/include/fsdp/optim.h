@@ -49,13 +49,14 @@ struct fsdp_optim_opts {
     enum fsdp_decay decay;         /* what decays, where no group says */
     double clip_grad_norm;         /* <= 0: off */
     enum fsdp_norm clip_norm_type; /* of all gradients together */
+    bool clip_late;                /* by the factor of the step before: fsdp.h, update_at */
     double ema_decay;              /* of an average of the weights, kept in fp32; 0: none */
     enum fsdp_dtype moment_dtype;  /* F32; adamw, adam: or BF16, rounded stochastically */
     enum fsdp_master master;
     const struct fsdp_optim_group *groups; /* a parameter belongs to the first that names it */
     int ngroups;
 };
-#define FSDP_OPTIM_OPTS_VERSION 5
+#define FSDP_OPTIM_OPTS_VERSION 6
 #define FSDP_OPTIM_OPTS_INIT                                                                       \
     {                                                                                              \
         .version = FSDP_OPTIM_OPTS_VERSION, .name = "adamw", .betas = {0.9, 0.95}, .eps = 1e-8,    \

@@ -67,6 +67,9 @@ extern "C" {
         "Bound of the global gradient norm; 0: none", DOUBLE, AGREED, optim.clip_grad_norm) \
     ROW(optim, clip_norm_type, CHOICE, "2", "2|inf", \
         "The norm that is bounded, and shown", WORD, AGREED, optim.clip_norm_type) \
+    ROW(optim, clip_late, BOOL, "false", NULL, \
+        "Clip a step by the factor that the norm of the step before gives (fsdp.update_at reduce)", \
+        BOOL, AGREED, optim.clip_late) \
     ROW(optim, ema_decay, FLOAT, "0", "0..<1", \
         "Decay of a moving average of the weights, stored as state.NAME.ema; 0: none", \
         DOUBLE, AGREED, optim.ema_decay) \
@@ -140,7 +143,7 @@ extern "C" {
     ROW(fsdp, update_at, CHOICE, "step", "step|reduce", \
         "When a unit's parameters are updated. step: after the last gradient; reduce: as soon as its " \
         "gradients are reduced, so that there are no gradient shards, 4 bytes per parameter less " \
-        "(with one micro-step or fsdp.reduce_last, and optim.clip_grad_norm 0)", \
+        "(with one micro-step or fsdp.reduce_last, and optim.clip_late or no clipping)", \
         WORD, AGREED, update_at) \
     ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params", \
         "What lives in host memory and is copied to the device when it is needed. optimizer: " \

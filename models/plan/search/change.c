@@ -105,7 +105,7 @@ static void add_numerics(struct changes *l)
         "optim.master=none",
         "fsdp.grad_dtype=bfloat16",
         "optim.master=none optim.moment_dtype=bfloat16 fsdp.grad_dtype=bfloat16",
-        "fsdp.update_at=reduce optim.clip_grad_norm=0"};
+        "fsdp.update_at=reduce optim.clip_late=true"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);

@@ -64,6 +64,11 @@ int train_state_write(char **out, const struct train_state *s, const char *confi
         json_decref(root);
         return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
     }
+    if (s->clip_factor > 0 && s->clip_factor < 1 &&
+        json_object_set_new(root, "clip_factor", json_real(s->clip_factor))) {
+        json_decref(root);
+        return fsdp_err_set(err, FSDP_ENOMEM, "training state: out of memory");
+    }
     if (s->averaging.weight_sum > 0 &&
         json_object_set_new(root, "averaging",
                             json_pack("{s:f, s:f}", "lr_max", s->averaging.lr_max, "weight_sum",
@@ -85,11 +90,12 @@ static int unpack_optional(struct train_state *s, json_t *root, const char *path
     json_error_t why;
     json_int_t good_steps = 0, nskipped = 0, best = 0, stale = 0;
 
-    if (json_unpack_ex(root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}, s?{s:I, s:F, s:I}, s?F}",
-                       "loss_scale", "scale", &s->scaler.scale, "good_steps", &good_steps,
-                       "skipped", &nskipped, "averaging", "lr_max", &s->averaging.lr_max,
-                       "weight_sum", &s->averaging.weight_sum, "best", "step", &best, "loss",
-                       &s->best.loss, "stale", &stale, "reference", &s->reference) != 0)
+    if (json_unpack_ex(
+            root, &why, 0, "{s?{s:F, s:I, s:I}, s?{s:F, s:F}, s?{s:I, s:F, s:I}, s?F, s?F}",
+            "loss_scale", "scale", &s->scaler.scale, "good_steps", &good_steps, "skipped",
+            &nskipped, "averaging", "lr_max", &s->averaging.lr_max, "weight_sum",
+            &s->averaging.weight_sum, "best", "step", &best, "loss", &s->best.loss, "stale", &stale,
+            "reference", &s->reference, "clip_factor", &s->clip_factor) != 0)
         return fsdp_err_set(err, FSDP_ECORRUPT, "%s: its training state cannot be read: %s", path,
                             why.text);
     s->scaler.good_steps = good_steps;
@@ -286,6 +292,7 @@ int train_state_resume(struct train_state *state, const struct train_state *save
     state->tokens = saved->tokens;
     state->seconds = saved->seconds;
     state->scaler = saved->scaler;
+    state->clip_factor = saved->clip_factor;
     state->averaging = saved->averaging;
     state->best = saved->best;
     return FSDP_OK;
