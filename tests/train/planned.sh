@@ -59,5 +59,24 @@ ok $? 'the device cpu is named'
 plan_for fsdp.device=cuda >cuda.log
 holds cuda.log 'planned for device cuda, which is described' && [ "$(memory_of cpu.log)" != "$(memory_of cuda.log)" ]
 ok $? 'a GPU that is not here is planned for, with the memory of its operators'
+
+# 70 x 10^9 parameters on 8 GPUs of 80 GB: the state takes 6 bytes of each, and a rank 75 GB in all.
+cat >70b.yaml <<END
+model: {path: $TOP/examples/llama-70b, init: random}
+data: {path: text, seq_len: 4096}
+train: {steps: 1, global_batch_size: 8, micro_batch_size: 1}
+optim: {master: none, moment_dtype: bfloat16, clip_late: true}
+fsdp: {device: cuda, param_dtype: bfloat16, reduce_dtype: bfloat16, update_at: reduce, activation_checkpointing: full}
+END
+"$launch" -n 8 --dump-schedule 70b.yaml >70b.log 2>70b.err
+memory_of 70b.log | awk '
+    $NF != "GiB" {next}
+    /^in all/ {all = $(NF - 1)}
+    /without masters|^optimizer state/ {state += $(NF - 1)}
+    /gradient shards/ {state += $(NF - 1)}
+    END {each = state * 1073741824 * 8 / 70553706496
+        print "# " each " bytes a parameter, " all " GiB in all"
+        exit !(each > 5.95 && each < 6.05 && all > 0 && all * 1.073741824 < 75)}'
+ok $? '70B on 8 GPUs: 6 bytes a parameter of state, 75 GB in all' || tail -n 3 70b.err | sed 's/^/# /'
 echo "1..$n"
 exit $bad
