@@ -46,6 +46,7 @@ int driver_version = CUDART_VERSION, nopen;
 char *arena;
 size_t arena_used;
 std::map<char *, size_t> blocks;
+std::map<char *, size_t> asked; // bytes of what cudaMalloc returned
 std::multimap<size_t, char *> free_blocks;
 std::map<char *, size_t> locked_blocks; // of the host
 
@@ -301,6 +302,7 @@ cudaError_t cudaMalloc(void **ptr, size_t nbytes)
     blocks[block] = size;
     // Off by less than a page, as CUDA's alignment is 256 bytes.
     *ptr = block + 256;
+    asked[block + 256] = nbytes;
     open_memory open;
     memset(block, 0xcd, size);
     return cudaSuccess;
@@ -317,6 +319,7 @@ cudaError_t cudaFree(void *ptr)
     cudaDeviceSynchronize();
     free_blocks.insert({at->second, at->first});
     blocks.erase(at);
+    asked.erase((char *)ptr);
     return cudaSuccess;
 }
 
@@ -552,8 +555,24 @@ int simt_unchosen(void)
 
 } // extern "C"
 
+bool simt_find_memory(uint64_t address, uint64_t *lo, uint64_t *hi)
+{
+    for (const std::map<char *, size_t> *all : {&asked, &locked_blocks}) {
+        const auto after = all->upper_bound((char *)address);
+        if (after == all->begin())
+            continue;
+        const auto block = std::prev(after);
+        if (address - (uint64_t)block->first < block->second) {
+            *lo = (uint64_t)block->first;
+            *hi = *lo + block->second;
+            return true;
+        }
+    }
+    return false;
+}
+
 void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream, const char *name,
-                      std::function<void()> body)
+                      std::function<void()> body, const void *kernel, std::vector<char> arguments)
 {
     const size_t nthreads = (size_t)block.x * block.y * block.z;
     if (launch_error || !nthreads || nthreads > 1024 || !grid.x || !grid.y || !grid.z ||
@@ -562,5 +581,8 @@ void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream,
         launch_error = cudaSuccess;
         return;
     }
-    enqueue(stream, true, [=]() { simt_run_kernel(grid, block, nbytes, name, body); });
+    enqueue(stream, true, [=]() {
+        if (!simt_has_ptx() || !simt_run_ptx(grid, block, nbytes, name, kernel, arguments))
+            simt_run_kernel(grid, block, nbytes, name, body);
+    });
 }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 
@@ -73,7 +75,7 @@ const uint64_t *simt_warp_exchange(unsigned mask, uint64_t mine);
 void *simt_dynamic_shared(void);
 unsigned simt_lane(void);
 void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream, const char *name,
-                      std::function<void()> body);
+                      std::function<void()> body, const void *kernel, std::vector<char> arguments);
 
 /* Pointers among a kernel's arguments must be ones that a GPU can follow. */
 template <class A> static inline void simt_check(const A &, const char *)
@@ -84,13 +86,25 @@ template <class A> static inline void simt_check(A *ptr, const char *kernel)
     simt_check_pointer(ptr, kernel);
 }
 
+/* Arguments as PTX has them: one after the other, each aligned as its type. */
+template <class P> static inline void simt_append(std::vector<char> &to, P argument)
+{
+    const size_t at = (to.size() + alignof(P) - 1) / alignof(P) * alignof(P);
+    to.resize(at + sizeof argument);
+    std::memcpy(to.data() + at, (const void *)&argument, sizeof argument);
+}
+
 /* As CUDA does, arguments are copied when the kernel is launched. */
 template <class... P, class... A>
 static inline void simt_launch(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream,
                                const char *name, void (*kernel)(P...), A... args)
 {
     (simt_check(args, name), ...);
-    simt_launch_body(grid, block, nbytes, stream, name, [=]() { kernel((P)args...); });
+    std::vector<char> bytes;
+    (simt_append<P>(bytes, (P)args), ...);
+    simt_launch_body(
+        grid, block, nbytes, stream, name, [=]() { kernel((P)args...); }, (const void *)kernel,
+        std::move(bytes));
 }
 
 static inline void __syncthreads(void)
