@@ -501,6 +501,8 @@ $(OBJ)/simt/%.cu.o: %.cu | $(READY)
 $(OBJ)/simt/%.cc.o: %.cc | $(READY)
 	@mkdir -p $(@D)
 	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
+# Hundreds of small functions, and a reader of text: optimising them takes longer than it saves.
+$(addprefix $(OBJ)/simt/tests/simt/,ptx_compute.cc.o ptx_read.cc.o): SIMT_CXXFLAGS += -O1 -g0
 $(OBJ)/libsimt.a: $(OBJ_simt)
 	$(call say,AR,$(@F))$(archive)
 SIMT_TESTS := $(filter $(BIN)/tests/simt/%,$(TESTS))
@@ -508,6 +510,23 @@ $(patsubst $(BIN)/%,$(OBJ)/%.o,$(SIMT_TESTS)): INC_tests += -Itests/simt/include
 $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsimt.a $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
 	$(call step,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+
+# What nvcc makes of the device's kernels for each architecture, as PTX, which tests/simt/ptx.sh executes.
+SRC_ptx  := $(filter libfsdp/device/%.cu,$(SRC_cuda))
+PTX_LIST := $(if $(SRC_ptx),$(BIN)/tests/simt/ptx.list)
+PTX_of = $(patsubst %.cu,$(OBJ)/ptx/sm_$(1)/%.ptx,$(SRC_ptx))
+define ptx_rules
+$(OBJ)/ptx/sm_$(1)/libfsdp/device/cuda/%.ptx: NVCCFLAGS += -fmad=false
+$(OBJ)/ptx/sm_$(1)/%.ptx: %.cu | $(READY)
+	@mkdir -p $$(@D)
+	$$(call step,PTX,$$<,$(OBJ)/ptx/sm_$(1))$$(NVCC) $$(INC_$$(firstword $$(subst /, ,$$<))) \
+		$$(filter-out -gencode arch=%,$$(NVCCFLAGS)) -arch=compute_$(1) -MMD -MP -MF $$(@:.ptx=.d) -ptx -o $$@ $$<
+endef
+$(foreach a,$(CUDA_SM),$(eval $(call ptx_rules,$(a))))
+tests: $(PTX_LIST)
+$(BIN)/tests/simt/ptx.list: $(foreach a,$(CUDA_SM),$(call PTX_of,$(a))) $(FLAGS)
+	@mkdir -p $(@D)
+	@printf '%s\n' $(filter %.ptx,$^) >$@
 
 # A stand-in for the driver's NVML.
 NVML_SIM := $(BIN)/tests/nvml/libnvidia-ml.so.1
