@@ -235,6 +235,9 @@ static int change_one(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
         return 1;
     j.opts.param_dtype = FSDP_BF16; /* so that masters can be split */
     j.opts.memory_limit = UINT64_C(1) << 40;
+    j.opts.optim.clip_grad_norm = 0; /* so that updates can be at reduce */
+    if (!strcmp(row->name, "optim.clip_late"))
+        j.opts.update_at = FSDP_UPDATE_AT_REDUCE;
     if (row->agreement == SETTING_OWN) {
         j.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
         j.opts.offload_dir = ".";
@@ -340,6 +343,8 @@ static void test_words_are_constants(void)
         {"optim.master", "whole", FSDP_MASTER_WHOLE},
         {"optim.master", "split", FSDP_MASTER_SPLIT},
         {"optim.master", "none", FSDP_MASTER_NONE},
+        {"fsdp.update_at", "step", FSDP_UPDATE_AT_STEP},
+        {"fsdp.update_at", "reduce", FSDP_UPDATE_AT_REDUCE},
         {"fsdp.offload", "none", FSDP_OFFLOAD_NONE},
         {"fsdp.offload", "optimizer", FSDP_OFFLOAD_OPTIMIZER},
         {"fsdp.offload", "params", FSDP_OFFLOAD_PARAMS},

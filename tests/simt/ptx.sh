@@ -15,7 +15,8 @@ fi
 unused='map_kernelI13__nv_bfloat16(S0_|6__half)6assign|map_kernelI6__half(S0_|13__nv_bfloat16)6assign
 map_kernelIf(f|6__half)6assign|map_kernelIff3add|dequantize_kernelI(6__half|13__nv_bfloat16)E
 adamw_kernelI12split_masterILi4EES0_ILi1EEfE|adamw_kernelI12whole_masterI13__nv_bfloat16Li4EES0_IS1_Li1EEtE
-adamw_kernelI12whole_masterI6__half|schedulefree_kernelI(f|6__half)E|schedulefree_y_kernelI6__halfE'
+map_kernelI13__nv_bfloat16(f|6__half)3add|map_kernelI6__half(S0_|f|13__nv_bfloat16)3add|reduce_kernelI(5sumsq|6absmax)6__half
+adamw_kernelI12whole_masterI6__half|adamw_kernelI9no_masterILi4EES0_ILi1EEtE|schedulefree_kernelI(f|6__half)E|schedulefree_y_kernelI6__halfE'
 unused=$(tr '\n' '|' <<<"$unused" | sed 's/|$//')
 
 files() { sed "s|^|$TOP/|" "$list" | grep "/sm_$1/libfsdp/device/"; }

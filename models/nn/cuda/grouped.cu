@@ -177,7 +177,7 @@ static __device__ void find_tile(spot *out, const int32_t *first, int experts, i
     const int lane = (int)threadIdx.x % WARP;
     int before = 0;
     if (lane == 0)
-        out->expert = -1;
+        *out = {-1, 0};
     __syncwarp();
     for (int base = 0; base < experts && before <= tile; base += WARP) {
         const int e = base + lane;
