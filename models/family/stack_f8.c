@@ -19,6 +19,12 @@ static int refuse_target(const struct model *m, const char *target, struct fsdp_
 
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err)
 {
+    if (f8->dtype && !f8->ntargets) {
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "the list is empty: name linear maps of the layers, give all-linear, or set "
+                     "model.linear_dtype auto");
+        return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
+    }
     for (int i = 0; i < f8->ntargets && f8->dtype; i++) {
         bool fits = false;
         for (int w = 0; w < m->nbase; w++) {

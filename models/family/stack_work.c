@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the decoder's modules compute, for the clock. */
+#include <math.h>
+
 #include "stack.h"
 #include "plan/flops.h"
 #include "plan/work.h"
@@ -10,6 +12,13 @@ static int add_all(struct fsdp_module_tree *tree, int module, const struct work_
     for (int i = 0; i < list->nitems; i++)
         FSDP_TRY(fsdp_module_add_work(tree, module, &list->item[i], err));
     return FSDP_OK;
+}
+
+/* GPUs multiply codes where all dimensions are multiples of 16, and their values in 16 bits
+ * elsewhere. */
+static bool takes_codes(const struct stack_weight *x, double rows)
+{
+    return x->f8.dtype && fmod(rows, 16) == 0 && x->rows % 16 == 0 && x->cols % 16 == 0;
 }
 
 /* The products with a part's matrices, adapters among them. */
@@ -23,12 +32,12 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
         struct work_list list = {.nitems = 0};
         if (x->part != part || x->cols < 1)
             continue;
-        const struct work_linear linear = {.rows = rows * used,
-                                           .nin = x->cols,
-                                           .nout = x->rows,
-                                           .type = x->f8.dtype ? x->f8.dtype : m->dtypes.activation,
-                                           .trained =
-                                               w >= m->nbase || stack_is_trained(m, x->name)};
+        const struct work_linear linear = {
+            .rows = rows * used,
+            .nin = x->cols,
+            .nout = x->rows,
+            .type = takes_codes(x, rows * used) ? x->f8.dtype : m->dtypes.activation,
+            .trained = w >= m->nbase || stack_is_trained(m, x->name)};
         work_add_linear(&list, &linear, WORK_IN_LAYER);
         if (x->f8.dtype)
             work_add_codes(&list, &linear, m->dtypes.activation, WORK_IN_LAYER);

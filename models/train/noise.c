@@ -33,15 +33,16 @@ bool train_noise_due(const struct train_noise *n, int64_t step)
     return n->parts && step % n->parts->config->log.noise_scale == 0;
 }
 
-/* What this rank sends is its own gradient: of a micro-step, or where only replicas are summed, of
- * all of them. */
+/* What this rank sends is its own gradient: of a micro-step, or where only replicas are summed or
+ * under reduce_last, of all of them. */
 static int add_square(void *ctx, const struct fsdp_reduction *r, struct fsdp_err *err)
 {
     struct train_noise *n = ctx;
     const struct fsdp_mesh *mesh = n->parts->mesh;
-    const bool own = r->scatter ? r->comm == mesh->reduce : mesh->shard_size == 1;
+    const bool scatters = r->scatter && mesh->shard_size > 1;
+    const bool own = scatters ? r->comm == mesh->reduce : !r->scatter && mesh->shard_size == 1;
 
-    n->scatters |= r->scatter;
+    n->scatters |= scatters;
     n->unread |= own && r->dtype != FSDP_F32;
     if (own && r->dtype == FSDP_F32 && n->used < n->room)
         FSDP_TRY(fsdp_sumsq(r->lane, &n->sums[n->used++], r->send, r->send_nelem, err));
@@ -96,7 +97,8 @@ int train_noise_take(struct train_noise *n, struct metrics_row *row, struct fsdp
     FSDP_TRY(fsdp_sync(n->parts->fsdp, err));
     FSDP_TRY(fsdp_reduce_hook_set(n->parts->fsdp, NULL, NULL, 0, err));
     FSDP_TRY(sum_squares(n, &squares, err));
-    const double nparts = (double)batch->ranks * (n->scatters ? batch->accumulation : 1);
+    const bool each = n->scatters && !n->parts->config->fsdp.reduce_last;
+    const double nparts = (double)batch->ranks * (each ? batch->accumulation : 1);
     if (nparts < 2 || n->unread || row->skipped || !isfinite(squares) || !isfinite(row->grad_norm))
         return FSDP_OK;
     add_estimate(n, squares, row->grad_norm, nparts, (double)batch->rows);

@@ -71,6 +71,11 @@ assert 1.2 < a["products_s"] / b["products_s"] < 2, (a, b)
 assert b["pointwise_s"] > 1.1 * a["pointwise_s"] and b["step_s"]["value"] < 0.9 * a["step_s"]["value"], (a, b)
 PY
 echo $?)" "products in 8 bits take less time, with the making of codes"
+run --model llama --seq 8191 --nodes 8 --batch 4M --json odd.json model.linear_dtype=float8_e4m3 train.micro_batch_size=1
+ok "$([ $? = 0 ] && python3 -c '
+import json
+a, b = json.load(open("answer.json"))["time"], json.load(open("odd.json"))["time"]
+assert b["products_s"] > 0.95 * a["products_s"], (a, b)'; echo $?)" "but not where a dimension is no multiple of 16"
 run --model llama --seq 8192 --gpus 8 --json - train.micro_batch_size=4
 ok "$([ $? = 1 ] && python3 -c 'import json,sys; a = json.load(open("log")); assert not a["memory"]["fits"]'; echo $?)" \
     "a run that does not fit ends with 1; JSON on standard output is alone there"

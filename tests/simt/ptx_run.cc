@@ -462,10 +462,20 @@ void move_matrix(const instruction &i, int first)
     }
 }
 
+bool covers_warp(unsigned mask, int first)
+{
+    for (int k = 0; k < WARP && first + k < nthreads; k++)
+        if (!(mask >> k & 1) && threads[(size_t)(first + k)].now != DONE)
+            return false;
+    return true;
+}
+
 void run_warp(const instruction &i, int first, unsigned mask)
 {
+    // A barrier of some lanes orders those alone; none of the kernels needs that, so it orders
+    // nothing.
     if (i.what == WARP_BARRIER)
-        warp_epoch[(size_t)(first / WARP)]++;
+        warp_epoch[(size_t)(first / WARP)] += covers_warp(mask, first);
     else if (i.what == SHUFFLE || i.what == VOTE)
         exchange(i, first, mask);
     else if (i.what == MATRIX_MULTIPLY)

@@ -47,7 +47,7 @@ for setting in fsdp.activation_checkpointing=full fsdp.activation_checkpointing=
     ok "$([ $? = 0 ] && same whole/step-00000004 "${setting##*=}/step-00000004"; echo $?)" "$setting: the same bits"
 done
 
-# Other divisions of the rows have other scales, of which the values of small elements alone depend.
+# Other divisions of the rows have other scales, on which the values of small elements alone depend.
 run -n 1 run.yaml log.metrics=one.jsonl && run -n 2 run.yaml train.micro_batch_size=1 log.metrics=four.jsonl
 ok $? "1 rank, and 2 with 4 micro-steps"
 for other in one four; do
@@ -70,6 +70,9 @@ ok "$([ $? != 0 ] && holds err "model.linear_targets: 'lm_head' is no linear map
 run -n 1 run.yaml train.steps=1 model.linear_dtype=auto 'model.linear_targets=[down_proj]'
 ok "$([ $? = 0 ] && holds err model.linear_targets; echo $?)" "targets without the type have no effect, which is told"
 
+run -n 1 run.yaml train.steps=1 'model.linear_targets=[]'
+ok "$([ $? != 0 ] && holds err 'linear_targets: the list is empty'; echo $?)" "an empty list of maps is refused"
+
 # Matrices the other way round, one for q, k and v; and a mixture, whose experts stay as they are.
 mkdir gpt2 mixture
 echo '{"model_type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4,
@@ -84,8 +87,12 @@ for model in gpt2 mixture; do
 done
 
 # The work that the plan counts: operands and codes of the largest two matrices of a product.
-run --dump-schedule -n 2 run.yaml && f8=$(cat log) && run --dump-schedule -n 2 run.yaml model.linear_dtype=auto
-ok "$([ $? = 0 ] && [ "$f8" != "$(cat log)" ]; echo $?)" "the plan counts the codes"
+workspace() { # settings: MiB
+    run --dump-schedule -n 2 run.yaml "model.path=$TOP/examples/llama-2m" data.seq_len=512 train.global_batch_size=8 train.micro_batch_size=4 "$@"
+    sed -n 's/^ *activations, workspace *\([0-9.]*\) MiB$/\1/p' log
+}
+plain=$(workspace model.linear_dtype=auto) f8=$(workspace)
+ok "$(awk -v a="$plain" -v b="$f8" 'BEGIN { exit !(a > 0 && b > 1.3 * a && b < 2 * a) }'; echo $?)" "the plan counts the codes: $plain, $f8 MiB"
 
 echo "1..$n"
 exit $bad

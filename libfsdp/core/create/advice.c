@@ -136,6 +136,7 @@ static bool update_at_reduce(struct choice *c)
 {
     bool turned = c->opts.update_at != FSDP_UPDATE_AT_REDUCE;
     c->opts.update_at = FSDP_UPDATE_AT_REDUCE;
+    c->opts.optim.clip_late = true;
     return turned;
 }
 
@@ -179,7 +180,7 @@ static const struct knob {
     {"offload params", offload_params},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"grad_dtype bfloat16", narrow_grads},
-    {"update_at reduce", update_at_reduce},
+    {"update_at reduce, clip_late true", update_at_reduce},
     {"reduce_last false", reduce_each},
     {"no prefetch", no_prefetch},
     {"grad_buffers 1", one_buffer},

@@ -134,9 +134,11 @@ static int check_early(const struct fsdp *f, struct fsdp_err *err)
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
         return FSDP_OK;
     if (f->opts.accumulation > 1 && !reduces_last(&f->opts))
-        return refuse_early(err, "reduce_last",
-                            "with several micro-steps there is no shard to sum gradients in: set "
-                            "fsdp.reduce_last true, or update_at step");
+        return refuse_early(
+            err, "reduce_last",
+            "with several micro-steps there is no shard to sum gradients in: set "
+            "fsdp.reduce_last true (each rank then keeps all gradients until the last "
+            "one), or update_at step");
     if (f->opts.optim.clip_grad_norm > 0 && !f->opts.optim.clip_late)
         return refuse_early(
             err, "clip_grad_norm",

@@ -145,9 +145,12 @@ int fsdp_warm(struct fsdp *f, struct fsdp_err *err)
     if (f->cursor.program != p || f->cursor.index == 0 || f->cursor.index == p->sched.nops)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "fsdp_warm comes after a micro-step of FSDP_TRAIN, before fsdp_step");
-    for (int i = f->cursor.index; i < p->sched.nops; i++)
-        if (p->sched.ops[i].kind == SCHED_ALL_REDUCE)
-            FSDP_TRY(op_run(f, &p->sched.ops[i], err));
+    for (int i = f->cursor.index; i < p->sched.nops; i++) {
+        const struct sched_op *op = &p->sched.ops[i];
+        /* Without gradient shards there is nothing to sum before the last micro-step. */
+        if (op->kind == SCHED_ALL_REDUCE && f->flats[op->flat].grad)
+            FSDP_TRY(op_run(f, op, err));
+    }
     FSDP_TRY(update_warm(f, err));
     return fsdp_sync(f, err);
 }

@@ -4,11 +4,14 @@
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-static bool reduces(const struct fsdp_mesh *mesh, enum sched_lane lane)
+static bool reduces(const struct fsdp *f, enum sched_lane lane)
 {
+    const struct fsdp_mesh *mesh = f->mesh;
+
     switch (lane) {
-    case SCHED_REDUCES:
-        return mesh->shard_size > 1;
+    case SCHED_REDUCES: /* of one rank, too, where its gradients go elsewhere or are rounded */
+        return mesh->shard_size > 1 || f->opts.update_at == FSDP_UPDATE_AT_REDUCE ||
+               f->opts.grad_dtype != FSDP_F32;
     case SCHED_OUTER_REDUCES:
         return mesh->inner_size > 0;
     case SCHED_REPLICATES:
@@ -32,7 +35,7 @@ static uint64_t most_nelem(const struct units *units)
 static int take_scratch(struct fsdp *f, size_t elem_nbytes, struct fsdp_err *err)
 {
     for (int lane = 0; elem_nbytes && lane < SCHED_NLANES; lane++) {
-        if (!reduces(f->mesh, (enum sched_lane)lane))
+        if (!reduces(f, (enum sched_lane)lane))
             continue;
         f->hooks.reduce_scratch[lane] =
             fsdp_device_alloc(f->device, most_nelem(&f->units) * elem_nbytes, "hook scratch", err);

@@ -143,7 +143,8 @@ extern "C" {
     ROW(fsdp, update_at, CHOICE, "step", "step|reduce", \
         "When a unit's parameters are updated. step: after the last gradient; reduce: as soon as its " \
         "gradients are reduced, so that there are no gradient shards, 4 bytes per parameter less " \
-        "(with one micro-step or fsdp.reduce_last, and optim.clip_late or no clipping)", \
+        "(with one micro-step, and optim.clip_late or no clipping; with several, fsdp.reduce_last keeps " \
+        "all gradients on each rank)", \
         WORD, AGREED, update_at) \
     ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params", \
         "What lives in host memory and is copied to the device when it is needed. optimizer: " \
