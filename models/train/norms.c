@@ -32,7 +32,9 @@ int train_norms_open(struct train_norms *n, const struct train_parts *parts, str
         return FSDP_ENOMEM;
     memset(n->module, -1, count * sizeof *n->module);
     /* What refuses hooks does so before the first step. */
-    FSDP_TRY(fsdp_grad_hook_set(parts->fsdp, add_part, n, err));
+    const int rc = fsdp_grad_hook_set(parts->fsdp, add_part, n, err);
+    if (rc)
+        return fsdp_err_prefix(err, rc, "log.tensorboard_histograms true: ");
     return fsdp_grad_hook_set(parts->fsdp, NULL, NULL, err);
 }
 
