@@ -34,7 +34,7 @@ int train_norms_open(struct train_norms *n, const struct train_parts *parts, str
     /* What refuses hooks does so before the first step. */
     const int rc = fsdp_grad_hook_set(parts->fsdp, add_part, n, err);
     if (rc)
-        return fsdp_err_prefix(err, rc, "log.tensorboard_histograms true: ");
+        return fsdp_err_prefix(err, rc, "log.tensorboard_histograms: ");
     return fsdp_grad_hook_set(parts->fsdp, NULL, NULL, err);
 }
 
