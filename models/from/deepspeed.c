@@ -19,7 +19,8 @@ static void set_enabled(struct from_job *job, const struct from_row *row, struct
 static void set_no_masters(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
     from_set(job, row->ours, leaf->path, "none");
-    from_set(job, "fsdp.grad_dtype", leaf->path, "bfloat16");
+    if (!from_get(job, "data_types.grad_accum_dtype"))
+        from_set(job, "fsdp.grad_dtype", leaf->path, "bfloat16");
 }
 
 static void set_autocast(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
@@ -179,8 +180,8 @@ static void set_accumulation(struct from_job *job, const struct from_row *row,
 static void set_grad_dtype(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
     const char *type = from_dtype(leaf->value);
-    if (type && !strcmp(type, "float32"))
-        from_remark(job, FROM_HAVE, leaf, "always");
+    if (type && strcmp(type, "float16") != 0)
+        from_set_dtype(job, row, leaf);
     else
         from_remark(job, FROM_LOST, leaf, "%s", row->note);
 }
@@ -252,8 +253,8 @@ static const struct from_row rows[] = {
     {"torch_autocast.enabled", FROM_HAVE, NULL, NULL, NULL, "its dtype says the rest"},
     {"torch_autocast.dtype", FROM_SET, "fsdp.param_dtype", set_autocast, NULL, NULL},
     {"torch_autocast.*", FROM_HAVE, NULL, NULL, NULL, "norms and the loss are computed in float32"},
-    {"data_types.grad_accum_dtype", FROM_HAVE, NULL, set_grad_dtype, NULL,
-     "gradients are summed in float32"},
+    {"data_types.grad_accum_dtype", FROM_SET, "fsdp.grad_dtype", set_grad_dtype, NULL,
+     "float32 or bfloat16"},
     {"communication_data_type", FROM_SET, "fsdp.reduce_dtype", from_set_dtype, NULL, NULL},
     {"seq_parallel_communication_data_type", FROM_LOST, NULL, NULL, NULL, PARALLEL},
     {"prescale_gradients", FROM_HAVE, NULL, NULL, NULL,

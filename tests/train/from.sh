@@ -129,6 +129,13 @@ ok $? "DeepSpeed: its settings"
 holds err "without a counterpart: zero_optimization.zero_quantized_gradients, activation_checkpointing.cpu_checkpointing" &&
     holds err "unknown keys: no_such_key.deep" && holds log "no_such_key.deep: [1, {a: b}]"
 ok $? "DeepSpeed: what has no counterpart"
+bare='"train_batch_size": 12, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true}'
+echo "{$bare}" >bare.json
+echo "{\"data_types\": {\"grad_accum_dtype\": \"fp32\"}, $bare}" >wide.json
+echo '{"train_batch_size": 12, "data_types": {"grad_accum_dtype": "bf16"}}' >narrow.json
+from bare.json && sets optim.master=none fsdp.grad_dtype=bfloat16 && from wide.json && sets optim.master=none fsdp.grad_dtype=float32 &&
+    from narrow.json && sets fsdp.grad_dtype=bfloat16
+ok $? "DeepSpeed: types of gradients"
 cat >auto.json <<'END'
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "gradient_clipping": "auto",
  "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 2},

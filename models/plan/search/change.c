@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "change.h"
+#include "search.h"
 
 const char *change_group_name(enum change_group group)
 {
@@ -63,7 +63,7 @@ static void add_strategies(struct changes *l, const struct answer *a)
         add_change(l, CHANGE_SAME, "fsdp.two_level=true");
 }
 
-static void add_schedule(struct changes *l)
+static void add_schedule(struct changes *l, const struct answer *a)
 {
     static const char *const settings[] = {"fsdp.reshard_after_forward=false",
                                            "fsdp.reshard_after_forward=true",
@@ -76,11 +76,12 @@ static void add_schedule(struct changes *l)
                                            "fsdp.reduce_last=true",
                                            "fsdp.offload=none",
                                            "fsdp.offload=optimizer",
-                                           "fsdp.offload=params",
-                                           "optim.master=split"};
+                                           "fsdp.offload=params"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_SAME, "%s", settings[i]);
+    if (bound_has_masters(a))
+        add_change(l, CHANGE_SAME, "optim.master=split");
 }
 
 /* The rows of a step stay; only their division changes. */
@@ -147,7 +148,7 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     struct changes list = {out, max, 0};
 
     add_strategies(&list, a);
-    add_schedule(&list);
+    add_schedule(&list, a);
     add_micro_batches(&list, a);
     add_numerics(&list);
     add_batches(&list, a);
