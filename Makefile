@@ -502,7 +502,7 @@ $(OBJ)/simt/%.cc.o: %.cc | $(READY)
 	@mkdir -p $(@D)
 	$(call step,SIMT,$<,$(OBJ)/simt)$(CXX) $(SIMT_INC) $(SIMT_CXXFLAGS) -MMD -MP -c -o $@ $<
 # Hundreds of small functions, and a reader of text: optimising them takes longer than it saves.
-$(addprefix $(OBJ)/simt/tests/simt/,ptx_compute.cc.o ptx_read.cc.o): SIMT_CXXFLAGS += -O1 -g0
+$(addprefix $(OBJ)/simt/tests/simt/,ptx_compute.cc.o ptx_read.cc.o ptx_decode.cc.o): SIMT_CXXFLAGS += -O1 -g0
 $(OBJ)/libsimt.a: $(OBJ_simt)
 	$(call say,AR,$(@F))$(archive)
 SIMT_TESTS := $(filter $(BIN)/tests/simt/%,$(TESTS))

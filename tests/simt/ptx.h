@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ptx.h: nvcc's PTX as a list of instructions (ptx_read.cc), what they compute (ptx_compute.cc),
-// and their execution in place of a kernel's body (ptx_run.cc).
+// ptx.h: nvcc's PTX as a list of instructions (ptx_read.cc, ptx_decode.cc), what they compute
+// (ptx_compute.cc), and their execution in place of a kernel's body (ptx_run.cc).
 #ifndef SIMT_PTX_H
 #define SIMT_PTX_H
 
@@ -73,7 +73,6 @@ struct instruction {
 struct entry {
     std::string name, arch; // name as the host's compiler would mangle it
     std::string ptx_name;
-    std::string body; // its text, less lines of the source
     std::vector<instruction> code;
     // Register 0 is zero and is always written. Constants and special registers follow it.
     std::vector<uint64_t> first_value;
@@ -92,6 +91,8 @@ struct module {
 
 // Reads a file of nvcc's PTX; ends the process with a message where it is not understood.
 void read_file(module &into, const std::string &path);
+// The mangled name of a function of this program, as nvcc has it; "" of an unknown one.
+std::string symbol_of(const void *function);
 
 } // namespace ptx
 

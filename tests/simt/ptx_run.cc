@@ -7,14 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <numeric>
 #include <set>
 #include <sstream>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fsdp/base.h"
@@ -43,7 +39,6 @@ struct touched {
 };
 
 std::unique_ptr<module> loaded;
-std::map<uint64_t, std::string> symbols; // of the program: address to name
 std::set<const entry *> finished;
 
 // The launch, and its current block.
@@ -611,55 +606,9 @@ void read_files(module &into, const char *files)
             read_file(into, path);
 }
 
-void read_symbols()
-{
-    const int fd = open("/proc/self/exe", O_RDONLY);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st))
-        return;
-    const char *file =
-        (const char *)mmap(nullptr, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (file == MAP_FAILED)
-        return;
-    uint64_t base = 0;
-    dl_iterate_phdr(
-        [](struct dl_phdr_info *info, size_t, void *to) {
-            *(uint64_t *)to = info->dlpi_addr;
-            return 1; // the program is the first
-        },
-        &base);
-    const Elf64_Ehdr *head = (const Elf64_Ehdr *)file;
-    const Elf64_Shdr *section = (const Elf64_Shdr *)(file + head->e_shoff);
-    for (int s = 0; s < head->e_shnum; s++) {
-        if (section[s].sh_type != SHT_SYMTAB)
-            continue;
-        const Elf64_Sym *symbol = (const Elf64_Sym *)(file + section[s].sh_offset);
-        const char *names = file + section[section[s].sh_link].sh_offset;
-        for (size_t n = 0; n < section[s].sh_size / sizeof *symbol; n++)
-            if (ELF64_ST_TYPE(symbol[n].st_info) == STT_FUNC && symbol[n].st_value)
-                symbols[base + symbol[n].st_value] = names + symbol[n].st_name;
-    }
-    munmap((void *)file, (size_t)st.st_size);
-}
-
-// Those that other files have with the same text are not run: they ran elsewhere.
-void forget_same(const char *files)
-{
-    module other;
-    read_files(other, files);
-    for (const auto &named : other.entries) {
-        const auto mine = loaded->entries.find(named.first);
-        if (mine != loaded->entries.end() && mine->second->body == named.second->body)
-            mine->second->code.clear();
-    }
-}
-
 const entry *entry_of(const void *kernel, const char *launched)
 {
-    std::string name = symbols[(uint64_t)kernel];
-    if (!name.compare(0, 3, "_ZL")) // of a static function; nvcc's names do not say so
-        name.erase(2, 1);
+    const std::string name = symbol_of(kernel);
     const auto found = loaded->entries.find(name);
     if (found != loaded->entries.end())
         return found->second.get();
@@ -693,27 +642,21 @@ bool simt_has_ptx()
         return false;
     loaded.reset(new module());
     read_files(*loaded, files);
-    const char *same = getenv("SIMT_PTX_EXCEPT");
-    if (same)
-        forget_same(same);
     for (const auto &named : loaded->entries)
         for (const instruction &i : named.second->code)
             if (i.what == UNKNOWN) {
                 e = named.second.get();
                 die(i, "the instruction is not known");
             }
-    read_symbols();
     return true;
 }
 
-bool simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const void *kernel,
+void simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const void *kernel,
                   const std::vector<char> &arguments)
 {
     const char *seed = getenv("SIMT_SEED");
     random_state = (seed ? strtoull(seed, nullptr, 10) : 0) + ++nlaunches * 1000003;
     e = entry_of(kernel, name);
-    if (e->code.empty())
-        return false;
     grid_size = grid;
     block_size = block;
     nthreads = (int)(block.x * block.y * block.z);
@@ -735,5 +678,4 @@ bool simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const 
             for (block_at.x = 0; block_at.x < grid.x; block_at.x++)
                 run_block();
     note(e);
-    return true;
 }
