@@ -40,7 +40,7 @@ static void parent_gone(struct boot_tree *tree, int peer, bool bye, int why)
     } else if (tree->root_left) {
         if (!bye)
             tree_set_verdict(tree, &loss);
-    } else {
+    } else if (!atomic_load(&tree->lost)) { /* after a verdict nothing is left to exchange */
         tree->orphaned_by = bye ? -1 : peer;
         tree->attach = true;
     }

@@ -88,7 +88,8 @@ static int wait_for_result(struct tree_chan *c, double deadline)
     double began = fsdp_time_now();
 
     for (;;) {
-        if (c->done)
+        /* Ranks that leave because of a loss are not its cause. */
+        if (c->done && (c->rc != FSDP_EPEER || !atomic_load(&tree->lost)))
             return c->rc;
         if (atomic_load(&tree->lost))
             return lost_error(tree, &c->err);

@@ -227,6 +227,7 @@ static int main_loss(struct job *job, int rank, struct boot *boot)
         return 2;
     if (rank == victim && with_words) {
         oob->abort(oob, 9, why_of(rank, "the disk is on fire"));
+        usleep(100000); /* the others leave meanwhile */
         seen->status = other->allgather(other, NULL, 0, NULL, &seen->err);
     } else if (rank == victim) {
         raise(SIGKILL);
