@@ -7,7 +7,8 @@
 #
 #   info          ckpt-info on 10,000 tensors: one file, native, torch's .metadata; seconds
 #   merge         ckpt-merge against a loop that copies the same bytes past the cache
-#   reshard       ckpt-reshard from 8 to 6 ranks, with the optimizer, against the same
+#   reshard       ckpt-reshard from 8 to 6 ranks, with the optimizer, against the same and against such
+#                 copies of all files at once, which show what the disk gives
 #   checksums     ckpt-reshard with checksums against one whose checksums are free
 #   torch-save    ckpt-merge against torch's dcp_to_torch_save
 #   consolidate   ckpt-merge against torch's consolidation of safetensors, with fsync
@@ -170,6 +171,14 @@ copy_direct() { # as fast as a plain loop past the cache copies files, one after
         dd if="$file" of="out/${file//\//-}" bs=8M iflag=direct oflag=direct conv=fsync status=none || return 1
     done
 }
+copy_at_once() { # what the disk gives
+    local file
+    mkdir out
+    for file in $src/model/* $src/optim/*; do
+        dd if="$file" of="out/${file//\//-}" bs=8M iflag=direct oflag=direct conv=fsync status=none &
+    done
+    wait
+}
 copy_model() { copy_direct $src/model/*; }
 copy_all() { copy_direct $src/model/* $src/optim/*; }
 merge() { "$BIN/ckpt-merge" $src -o out.safetensors --quiet; }
@@ -182,6 +191,7 @@ row_merge() {
 row_reshard() {
     make_source
     pair 'ckpt-reshard 8 to 6, with optimizer' reshard 'copy loop past the cache' copy_all
+    pair 'ckpt-reshard 8 to 6, with optimizer' reshard 'the same copies all at once' copy_at_once
 }
 
 # A library that takes the place of the one that computes checksums, and computes none. The source

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every decoder family against transformers and torch: tiny models with odd sizes and all traits of the family; logits,
 # gradients, ten steps of AdamW and the merged folder, on one rank, on three, and as 2 x 2 ranks of HYBRID_SHARD.
-# Packed documents, bf16 and activation checkpointing have runs of two ranks. FAMILIES="qwen3 phi3" chooses some.
+# Packed documents, bf16 and activation checkpointing have runs of two ranks. FAMILIES="qwen3 phi3" chooses some;
+# SHARDED_FAMILIES="llama" chooses whose runs of several ranks are made.
 # Some go to torch's distributed checkpoints and come from there; with DCP_FAMILIES=all (make check-families) all do.
 # run: timeout=900
 if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
@@ -82,6 +83,7 @@ for family in $dcp; do
     ok $? "$family: to torch's distributed checkpoints, and from one"
 done
 check one
+families=$(chosen ${SHARDED_FAMILIES:-$families})
 # Experts are balanced among the rows that all ranks have at a time: a row on one rank, else all of the step.
 run three 3 train.micro_batch_size=2
 check three
