@@ -40,6 +40,20 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
                         call, at);
 }
 
+int engine_join_updates(struct fsdp *f, struct fsdp_err *err)
+{
+    if (f->opts.update_at != FSDP_UPDATE_AT_FORWARD)
+        return FSDP_OK;
+    return engine_order(f, SCHED_UPDATES, f->lanes[SCHED_COMPUTE], err);
+}
+
+int engine_order(struct fsdp *f, enum sched_lane before, struct fsdp_lane *after,
+                 struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_event_record(f->plan.tails[before], f->lanes[before], err));
+    return fsdp_event_wait(f->plan.tails[before], after, err);
+}
+
 int fsdp_sync(struct fsdp *f, struct fsdp_err *err)
 {
     int rc = FSDP_OK;

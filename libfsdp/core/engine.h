@@ -49,8 +49,8 @@ struct flat_state {
     float *master;
     uint16_t *rest;
     void *param;
-    void *part; /* [W * s / regather_size] kept from forward to backward, or NULL */
-    void *grad; /* flat_grad_dtype */
+    void *part;             /* [W * s / regather_size] kept from forward to backward, or NULL */
+    void *grad;             /* flat_grad_dtype */
     void *optim[MAX_SLOTS]; /* as engine_optim.slots */
     void *by_hand;          /* [W * s] param_dtype, between fsdp_unshard and fsdp_reshard */
 };
@@ -138,10 +138,10 @@ struct engine_mem {
     uint64_t reduce_nbytes;
     void **param_slots[2]; /* by program */
     void **grad_slots;
-    double *sums;                          /* of parameters that are updated in phases */
-    float *room;                           /* of one of them at a time */
-    float *joined; /* [MASTER_PIECE] of masters that are not whole, if there are any */
-    float *wide_grad;                      /* [GRAD_PIECE] of gradients in BF16, likewise */
+    double *sums;     /* of parameters that are updated in phases */
+    float *room;      /* of one of them at a time */
+    float *joined;    /* [MASTER_PIECE] of masters that are not whole, if there are any */
+    float *wide_grad; /* [GRAD_PIECE] of gradients in BF16, likewise */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *modules;
@@ -324,6 +324,12 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err);
 /* engine.c. FSDP_EINVAL unless the cursor stands between steps, or before fsdp_step; names the
  * call. */
 int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err *err);
+/* What `after` does next comes after all that the lane `before` was given so far. */
+int engine_order(struct fsdp *f, enum sched_lane before, struct fsdp_lane *after,
+                 struct fsdp_err *err);
+/* What the compute lane does next comes after the latest step's updates, where those have a lane of
+ * their own: for what reads or writes state outside the schedule. */
+int engine_join_updates(struct fsdp *f, struct fsdp_err *err);
 /* FSDP_EINVAL names a unit that is unsharded by hand (fsdp_unshard), and the call that would change
  * its values. */
 int engine_check_resharded(const struct fsdp *f, const char *call, struct fsdp_err *err);

@@ -345,6 +345,7 @@ static void test_words_are_constants(void)
         {"optim.master", "none", FSDP_MASTER_NONE},
         {"fsdp.update_at", "step", FSDP_UPDATE_AT_STEP},
         {"fsdp.update_at", "reduce", FSDP_UPDATE_AT_REDUCE},
+        {"fsdp.update_at", "forward", FSDP_UPDATE_AT_FORWARD},
         {"fsdp.offload", "none", FSDP_OFFLOAD_NONE},
         {"fsdp.offload", "optimizer", FSDP_OFFLOAD_OPTIMIZER},
         {"fsdp.offload", "params", FSDP_OFFLOAD_PARAMS},

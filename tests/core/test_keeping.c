@@ -35,7 +35,8 @@ enum {
     TWICE = 8192,  /* two micro-steps */
     LAST = 16384,  /* gradients are reduced in the last of them */
     EARLY = 32768, /* updates at the reduction */
-    REDUCE16 = 65536
+    REDUCE16 = 65536,
+    DURING = 131072 /* updates during the next forward pass */
 };
 struct cell {
     int nranks, nnodes;
@@ -197,7 +198,9 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
     opts.reduce_last = how & LAST;
-    opts.update_at = how & EARLY ? FSDP_UPDATE_AT_REDUCE : FSDP_UPDATE_AT_STEP;
+    opts.update_at = how & EARLY    ? FSDP_UPDATE_AT_REDUCE
+                     : how & DURING ? FSDP_UPDATE_AT_FORWARD
+                                    : FSDP_UPDATE_AT_STEP;
     opts.optim.clip_late = (how & EARLY) && (how & CLIP);
     opts.reduce_dtype = how & REDUCE16 ? FSDP_BF16 : FSDP_F32;
     opts.grad_dtype = how & GRAD16 ? FSDP_BF16 : FSDP_F32;
@@ -404,6 +407,35 @@ static void test_early(void)
     }
 }
 
+/* Updated during the next forward pass, on a lane of their own, or before: the same bits, in
+ * what a save reads between two steps, too. */
+static void test_during(void)
+{
+    static const struct cell cells[] = {
+        {1, 1, FSDP_FULL_SHARD, WIDE | THREADED},
+        {1, 1, FSDP_FULL_SHARD, CLIP | EMA | SAVED | THREADED},
+        {2, 1, FSDP_FULL_SHARD, TWICE | LAST | EMA | SAVED | THREADED},
+        {3, 1, FSDP_FULL_SHARD, BARE | NARROW | THREADED | REDUCE16},
+        {2, 1, FSDP_NO_SHARD, SPLIT | NARROW | SAVED | THREADED | CLIP},
+        {4, 2, FSDP_HYBRID_SHARD, SGD | BARE | SAVED | THREADED},
+        {2, 1, FSDP_FULL_SHARD, GRAD16 | TWICE | THREADED},
+        {2, 1, FSDP_FULL_SHARD, BARE | NARROW | STATE_AWAY | THREADED},
+        {3, 1, FSDP_SHARD_GRAD_OP, SPLIT | EMA | PARAMS_AWAY | SAVED | THREADED},
+        {2, 1, FSDP_ZERO1, WIDE | STATE_AWAY | IN_FILE | THREADED},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        struct cell cell = cells[i];
+        struct outcome *before = run_cell(cell);
+        cell.how |= DURING;
+        struct outcome *during = run_cell(cell);
+        ok(equal(before, during) && !memcmp(before->norm, during->norm, sizeof before->norm),
+           "%d ranks, %s, how %u: updates during the forward pass give the bits of those before it",
+           cell.nranks, fsdp_strategy_name(cell.strategy), cell.how);
+        forget(before);
+        forget(during);
+    }
+}
+
 /* A step is clipped by the norm of the step before: the first is not. */
 static void test_late_clip(void)
 {
@@ -427,21 +459,26 @@ static void test_late_clip(void)
     forget(b);
 }
 
-/* What updates at the reduction are refused with, by the setting's name. */
-static void test_early_refused(void)
+/* What updates at the reduction, and during the forward pass, are refused with, by the setting's
+ * name. */
+static void test_update_refused(void)
 {
     static const struct {
+        enum fsdp_update_at at;
         const char *setting, *name;
         double clip;
         enum fsdp_dtype param, reduce, grad;
         int accumulation;
     } cases[] = {
-        {"clip_grad_norm", "adamw", 1, FSDP_F32, FSDP_F32, FSDP_F32, 1},
-        {"reduce_last", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_F32, 2},
-        {"loss_scale", "adamw", 0, FSDP_F16, FSDP_F32, FSDP_F32, 1},
-        {"grad_dtype", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_BF16, 1},
-        {"update_at", "adafactor", 0, FSDP_F32, FSDP_F32, FSDP_F32, 1},
-        {NULL, "adamw", 0, FSDP_BF16, FSDP_BF16, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_REDUCE, "clip_grad_norm", "adamw", 1, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_REDUCE, "reduce_last", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_F32, 2},
+        {FSDP_UPDATE_AT_REDUCE, "loss_scale", "adamw", 0, FSDP_F16, FSDP_F32, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_REDUCE, "grad_dtype", "adamw", 0, FSDP_F32, FSDP_F32, FSDP_BF16, 1},
+        {FSDP_UPDATE_AT_REDUCE, "update_at", "adafactor", 0, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_REDUCE, NULL, "adamw", 0, FSDP_BF16, FSDP_BF16, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_FORWARD, "update_at", "adafactor", 0, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_FORWARD, "update_at", "muon", 0, FSDP_F32, FSDP_F32, FSDP_F32, 1},
+        {FSDP_UPDATE_AT_FORWARD, NULL, "adamw", 1, FSDP_F16, FSDP_F32, FSDP_BF16, 2},
     };
     struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = 1};
     struct fsdp_device *device = NULL;
@@ -453,7 +490,7 @@ static void test_early_refused(void)
         struct fsdp_opts opts = FSDP_OPTS_INIT;
         struct fsdp_err err = FSDP_ERR_INIT;
         struct fsdp *f = NULL;
-        opts.update_at = FSDP_UPDATE_AT_REDUCE;
+        opts.update_at = cases[i].at;
         opts.optim.name = cases[i].name;
         opts.optim.clip_grad_norm = cases[i].clip;
         opts.param_dtype = cases[i].param;
@@ -463,8 +500,8 @@ static void test_early_refused(void)
         int rc = fsdp_plan(&f, model.tree, &opts, device, shape, &err);
         ok(cases[i].setting ? rc == FSDP_EUNSUPPORTED && !strcmp(err.setting, cases[i].setting)
                             : rc == FSDP_OK,
-           "updates at the reduction, %s: %s", cases[i].setting ? cases[i].setting : "in bf16",
-           err.text);
+           "update_at %d, %s: %s", (int)cases[i].at,
+           cases[i].setting ? cases[i].setting : "nothing is refused", err.text);
         fsdp_destroy(f);
     }
     fsdp_device_close(device);
@@ -640,8 +677,9 @@ int main(void)
     test_bare();
     test_narrow_grads();
     test_early();
+    test_during();
     test_late_clip();
-    test_early_refused();
+    test_update_refused();
     test_offload();
     test_refused();
     test_memory();

@@ -64,6 +64,33 @@ static const struct cell cells[] = {
      .accumulation = 2,
      .strategy = FSDP_HYBRID_SHARD,
      .offload = FSDP_OFFLOAD_OPTIMIZER},
+    {.nranks = 1, .nnodes = 1, .accumulation = 1, .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 2,
+     .nnodes = 1,
+     .accumulation = 2,
+     .prefetch = 2,
+     .clip = true,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 2,
+     .nnodes = 1,
+     .accumulation = 1,
+     .strategy = FSDP_NO_SHARD,
+     .clip = true,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 2,
+     .prefetch = 1,
+     .two_level = true,
+     .odd = true,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 1,
+     .strategy = FSDP_HYBRID_SHARD,
+     .offload = FSDP_OFFLOAD_PARAMS,
+     .slots = 2,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
 };
 enum { NCELLS = sizeof cells / sizeof cells[0], NSEEDS = 20 };
 
@@ -141,10 +168,11 @@ static bool is_noticed(struct cell *c, int norders, const struct outcome *want)
 
 /* Orders come from a seed, so that the same edges are noticed whenever this runs. Few orders show
  * most of them; where one lane would have to fall behind another by a whole pass, it takes many. */
-static void test_edges_needed(enum fsdp_offload offload)
+static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at)
 {
     struct cell c = {.nranks = 2, .nnodes = 1, .accumulation = 2, .prefetch = 1, .limit = 2};
     c.offload = offload;
+    c.update_at = update_at;
     c.unwaited = c.scribbles = true;
     int count = edges_of(&c), noticed = 0;
     struct outcome *want = run_cell(&c);
@@ -153,15 +181,16 @@ static void test_edges_needed(enum fsdp_offload offload)
     for (c.index = 0; c.index < count; c.index++)
         noticed += is_noticed(&c, 16, want) || is_noticed(&c, 512, want);
     ok(count > 20 && noticed == count,
-       "offload %d: without one of %d edges some order differs, for %d of them", (int)offload,
-       count, noticed);
+       "offload %d, update_at %d: without one of %d edges some order differs, for %d of them",
+       (int)offload, (int)update_at, count, noticed);
     munmap(want, sizeof *want);
 }
 
 int main(void)
 {
-    test_edges_needed(FSDP_OFFLOAD_NONE);
-    test_edges_needed(FSDP_OFFLOAD_PARAMS);
+    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP);
+    test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP);
+    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD);
     test_orders();
     return tap_done();
 }

@@ -80,10 +80,9 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
         o->frozen = frozen;
     o->agree = draw(seed, 2) ? "data = these\n" : NULL;
     draw_optimizer(s, seed);
-    if (draw(seed, 3) == 0) { /* some are refused, by both */
-        o->update_at = FSDP_UPDATE_AT_REDUCE;
+    o->update_at = (enum fsdp_update_at)draw(seed, 3); /* some are refused, by both */
+    if (o->update_at == FSDP_UPDATE_AT_REDUCE)
         o->optim.clip_late = draw(seed, 2);
-    }
     s->shard_size = draw(seed, 3) ? 0 : 1 + (int)draw(seed, (uint32_t)nranks);
     s->two_level = draw(seed, 2);
     s->odd = draw(seed, 2);

@@ -2,7 +2,8 @@
 /*
  * The state is read from a snapshot by another thread, slowly, while training continues. What it
  * reads must be the state as it was taken, and training must end where it ends without, whatever of
- * the snapshot had room to be copied.
+ * the snapshot had room to be copied. Where updates have a lane of their own they are held up, so
+ * that who does not wait for them reads the state of the step before.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "fsdp/fsdp.h"
+#include "core/engine.h"
 #include "ranks.h"
 #include "tap.h"
 
@@ -162,10 +163,25 @@ static void *write_beside(void *arg)
 struct cell {
     enum fsdp_strategy strategy;
     bool threaded;
+    enum fsdp_update_at update_at;
     double room; /* of the state; < 0: no snapshot is taken */
     uint64_t budget_nbytes;
     uint64_t final[2]; /* each rank's state at the end */
 };
+
+static int rest_call(void *arg, struct fsdp_err *err)
+{
+    (void)arg;
+    (void)err;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    return FSDP_OK;
+}
+
+/* The step's updates begin late. */
+static int hold_up_updates(struct fsdp *f, struct fsdp_err *err)
+{
+    return fsdp_lane_call(f->lanes[SCHED_UPDATES], rest_call, NULL, 0, err);
+}
 
 static int run_cell(struct cell *cell, int rank, struct model *m, struct fsdp *f,
                     struct fsdp_err *err)
@@ -180,16 +196,17 @@ static int run_cell(struct cell *cell, int rank, struct model *m, struct fsdp *f
         FSDP_TRY(fsdp_snapshot_create(&snapshot, f, cell->budget_nbytes, 20, err));
     uint64_t allocs = 0;
     for (int step = 0; step < NSTEPS; step++) {
+        FSDP_TRY(hold_up_updates(f, err));
         FSDP_TRY(one_step(m, f, step, err));
         if (step != 1 || !snapshot)
             continue;
-        FSDP_TRY(record_live(&taken, f, err));
         allocs = fsdp_alloc_count();
         FSDP_TRY(fsdp_snapshot_take(snapshot, err));
         if (fsdp_alloc_count() != allocs)
             return fsdp_err_set(err, FSDP_EINTERNAL, "taking a snapshot allocates");
         if (fsdp_snapshot_take(snapshot, NULL) != FSDP_EINVAL)
             return fsdp_err_set(err, FSDP_EINTERNAL, "a second snapshot is not refused");
+        FSDP_TRY(record_live(&taken, f, err));
         writer.snapshot = snapshot;
         if (pthread_create(&thread, NULL, write_beside, &writer))
             return fsdp_err_set(err, FSDP_EINTERNAL, "no thread");
@@ -224,6 +241,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 
     opts.sharding_strategy = cell->strategy;
     opts.wrap_classes = classes;
+    opts.update_at = cell->update_at;
     (void)((rc = model_make(&m, &err)) ||
            (rc = fsdp_device_open(&device, ranks_device(),
                                   cell->threaded ? FSDP_DEVICE_THREADED : 0, &err)) ||
@@ -260,8 +278,12 @@ int main(void)
         mmap(NULL, sizeof *cell, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     for (int k = 0; k < 2; k++) {
-        for (int threaded = 0; threaded < 2; threaded++) {
-            *cell = (struct cell){.strategy = strategies[k], .threaded = threaded, .room = -1};
+        for (int way = 0; way < 3; way++) {
+            *cell =
+                (struct cell){.strategy = strategies[k],
+                              .threaded = way > 0,
+                              .update_at = way > 1 ? FSDP_UPDATE_AT_FORWARD : FSDP_UPDATE_AT_STEP,
+                              .room = -1};
             bool good = run_ranks(cell), undisturbed = good;
             uint64_t final[2] = {cell->final[0], cell->final[1]};
             for (int i = 0; i < 4; i++) {
@@ -270,7 +292,9 @@ int main(void)
                 good &= run_ranks(cell);
                 undisturbed &= !memcmp(final, cell->final, sizeof final);
             }
-            const char *how = threaded ? "on threads" : "at once";
+            static const char *const ways[] = {"at once", "on threads",
+                                               "on threads, updates on one"};
+            const char *how = ways[way];
             ok(good, "strategy %d, lanes %s: a snapshot is the state it was taken of, read later",
                strategies[k], how);
             ok(undisturbed, "strategy %d, lanes %s: training ends where it does without one",

@@ -250,6 +250,7 @@ struct cell {
     int regather;     /* reshard_after_forward as a group size; 0: the strategy's own */
     bool two_level;
     enum fsdp_offload offload;
+    enum fsdp_update_at update_at;
     int slots;             /* of offloaded state; 0: as by default */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
@@ -391,6 +392,7 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
     opts.offload = c->offload;
+    opts.update_at = c->update_at;
     if (c->slots)
         opts.offload_slots = c->slots;
     if (c->grad_buffers)

@@ -53,6 +53,11 @@ run -n 2 run.yaml $narrow checkpoint.path=behind checkpoint.async=true
 same whole/step-00000024 behind/step-00000024 && same whole/step-00000012 behind/step-00000012
 ok $? "and saved in the background"
 
+run -n 2 run.yaml fsdp.update_at=forward checkpoint.path=during checkpoint.async=true optim.ema_decay=0.9 train.eval_interval=5 data.eval_path=text &&
+    run -n 2 run.yaml checkpoint.path=before optim.ema_decay=0.9
+same before/step-00000024 during/step-00000024 && same before/step-00000012 during/step-00000012
+ok $? "updates during the next forward pass give the same bits, saved in the background, averaged, and evaluated between"
+
 # ---- from one type to the other -------------------------------------------------------------------
 
 cp -r whole wider && rm -r wider/step-00000024

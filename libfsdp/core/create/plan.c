@@ -122,13 +122,29 @@ static int refuse_early(struct fsdp_err *err, const char *setting, const char *w
     return fsdp_err_blame(err, FSDP_EUNSUPPORTED, setting);
 }
 
+/* What updates during the forward pass cannot be combined with. */
+static int check_late(const struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; f->opts.update_at == FSDP_UPDATE_AT_FORWARD && k < f->units.nflats; k++) {
+        if (!f->units.flats[k].trainable || !f->units.flats[k].codec)
+            continue;
+        fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                     "update_at forward: units gathered in %s are encoded with the greatest "
+                     "values of all units, after the last update: set fsdp.gather_dtype auto, or "
+                     "update_at step",
+                     f->units.flats[k].codec->name);
+        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
+    }
+    return FSDP_OK;
+}
+
 /* What updates at the reduction cannot be combined with. */
 static int check_early(const struct fsdp *f, struct fsdp_err *err)
 {
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE && f->opts.optim.clip_late) {
         fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "clip_late: with update_at step the norm is known before the updates: set "
-                     "optim.clip_late false");
+                     "clip_late: with update_at step or forward the norm is known before the "
+                     "updates: set optim.clip_late false");
         return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "clip_late");
     }
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
@@ -179,6 +195,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .two_level = f->mesh->inner_size > 0,
         .reduce_last = reduces_last(&f->opts),
         .update_early = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_REDUCE,
+        .update_late = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_FORWARD,
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
@@ -286,7 +303,7 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
     for (int lane = 0; lane < SCHED_NLANES; lane++) {
         const char *name = sched_lane_name((enum sched_lane)lane);
         /* Communication goes before compute where both could start: compute waits for it. */
-        if (lane == SCHED_COMPUTE)
+        if (lane == SCHED_COMPUTE || lane == SCHED_UPDATES)
             FSDP_TRY(fsdp_lane_create(&f->lanes[lane], f->device, name, err));
         else
             FSDP_TRY(fsdp_lane_create_urgent(&f->lanes[lane], f->device, name, err));
@@ -305,6 +322,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(nf4_plan(f, err));
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(check_early(f, err));
+    FSDP_TRY(check_late(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));

@@ -39,6 +39,7 @@ static int put_state(struct fsdp *f, struct fsdp_scaler_state state, struct fsdp
                                 .nskipped = state.nskipped};
     s.factor = s.scale * s.split;
     s.inverse = 1 / s.factor;
+    FSDP_TRY(engine_join_updates(f, err));
     FSDP_TRY(fsdp_copy(lane, f->scalars.scale, &s, sizeof s, err));
     return fsdp_lane_sync(lane, err);
 }

@@ -15,6 +15,7 @@
 
 struct updating {
     struct fsdp *f;
+    struct fsdp_lane *lane;
     const struct flat_state *s;
     const struct update_run *run;
 };
@@ -34,7 +35,7 @@ static int update_range(const struct updating *u, float *x, uint64_t pos, uint64
         args.grad = wide_grad;
         args.grad_dtype = FSDP_F32;
     }
-    return u->run->kind->update(u->f->lanes[SCHED_COMPUTE], &args, err);
+    return u->run->kind->update(u->lane, &args, err);
 }
 
 /* The same, with gradients as the optimizer takes them. */
@@ -49,8 +50,7 @@ static int update_whole(const struct updating *u, float *x, uint64_t pos, uint64
     for (uint64_t at = 0; at < nelem; at += GRAD_PIECE) {
         const uint64_t here = nelem - at < GRAD_PIECE ? nelem - at : GRAD_PIECE;
         const char *grad = (const char *)u->s->grad + (pos + at) * fsdp_dtype_nbytes(dtype);
-        FSDP_TRY(
-            fsdp_cast(f->lanes[SCHED_COMPUTE], f->mem.wide_grad, FSDP_F32, grad, dtype, here, err));
+        FSDP_TRY(fsdp_cast(u->lane, f->mem.wide_grad, FSDP_F32, grad, dtype, here, err));
         FSDP_TRY(update_range(u, x ? x + at : NULL, pos + at, here, f->mem.wide_grad, err));
     }
     return FSDP_OK;
@@ -80,15 +80,16 @@ static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct
     return update_whole(u, x, u->run->pos + at, nelem, err);
 }
 
-static int update_one(struct fsdp *f, const struct flat_state *s, const struct update_run *run,
-                      struct fsdp_err *err)
+static int update_one(struct fsdp *f, struct fsdp_lane *lane, const struct flat_state *s,
+                      const struct update_run *run, struct fsdp_err *err)
 {
-    struct updating u = {f, s, run};
+    struct updating u = {f, lane, s, run};
     const struct fsdp_rounding rounding =
         update_args_of(f, s, run, run->pos, run->nelem).weight_rounding;
 
     if (!s->master && !run->kind->splits) {
-        const struct master_visit visit = {.pos = run->pos,
+        const struct master_visit visit = {.lane = lane,
+                                           .pos = run->pos,
                                            .nelem = run->nelem,
                                            .reads = true,
                                            .writes = true,
@@ -102,24 +103,25 @@ static int update_one(struct fsdp *f, const struct flat_state *s, const struct u
 
 struct averaging {
     struct fsdp *f;
+    struct fsdp_lane *lane;
     float *average;
 };
 
 static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct averaging *a = ctx;
-    struct fsdp_lane *lane = a->f->lanes[SCHED_COMPUTE];
     if (a->f->optim.step_args->step == 0)
-        return fsdp_copy(lane, a->average + at, x, nelem * sizeof *x, err);
-    return fsdp_ema(lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
+        return fsdp_copy(a->lane, a->average + at, x, nelem * sizeof *x, err);
+    return fsdp_ema(a->lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
 }
 
 /* After the first step the average is the weights themselves, as in PyTorch's AveragedModel. */
-static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
-                          struct fsdp_err *err)
+static int update_average(struct fsdp *f, struct fsdp_lane *lane, int flat,
+                          const struct flat_state *s, struct fsdp_err *err)
 {
-    struct averaging a = {f, s->optim[f->optim.ema]};
-    const struct master_visit visit = {.nelem = f->units.flats[flat].cut.shard_nelem,
+    struct averaging a = {f, lane, s->optim[f->optim.ema]};
+    const struct master_visit visit = {.lane = lane,
+                                       .nelem = f->units.flats[flat].cut.shard_nelem,
                                        .reads = true,
                                        .fn = average_piece,
                                        .ctx = &a};
@@ -129,14 +131,15 @@ static int update_average(struct fsdp *f, int flat, const struct flat_state *s,
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     const struct flat_state s = offload_at(f, op->flat, op->slot);
+    struct fsdp_lane *lane = f->lanes[op->lane];
     if (!f->optim.step_args) /* likewise (norm.c) */
         return FSDP_OK;
-    FSDP_TRY(snapshot_hold(f, op->flat, err));
+    FSDP_TRY(snapshot_hold(f, op->flat, lane, err));
     for (int k = 0; k < f->optim.nruns; k++)
         if (f->optim.runs[k].flat == op->flat)
-            FSDP_TRY(update_one(f, &s, &f->optim.runs[k], err));
+            FSDP_TRY(update_one(f, lane, &s, &f->optim.runs[k], err));
     FSDP_TRY(update_shared(f, op->flat, &s, err));
-    return f->optim.ema < 0 ? FSDP_OK : update_average(f, op->flat, &s, err);
+    return f->optim.ema < 0 ? FSDP_OK : update_average(f, lane, op->flat, &s, err);
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */
@@ -167,7 +170,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
         run.pos = 0;
         run.nelem = WARM_NELEM;
         memset(run.at, 0, sizeof run.at);
-        FSDP_TRY(update_one(f, &s, &run, err));
+        FSDP_TRY(update_one(f, f->lanes[SCHED_COMPUTE], &s, &run, err));
     }
     return FSDP_OK;
 }

@@ -266,24 +266,26 @@ static int check_between(const struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Those that are updated in phases read gradients where they are. */
-static int check_grads(const struct fsdp *f, struct fsdp_err *err)
+/* Those that are updated in phases read gradients where they are, and sum over all ranks between.
+ */
+static int check_phases(const struct fsdp *f, struct fsdp_err *err)
 {
-    const bool early = f->opts.update_at == FSDP_UPDATE_AT_REDUCE;
+    const bool at_step = f->opts.update_at == FSDP_UPDATE_AT_STEP;
 
     for (int k = 0; k < f->units.nflats; k++) {
         const struct flat *flat = &f->units.flats[k];
         const bool wide = flat_grad_dtype(f, flat) == FSDP_F32;
         for (int i = 0; flat->trainable && i < flat->ntensors; i++) {
             const struct optimizer *kind = f->optim.kinds[flat->params[i]];
-            if ((wide && !early) || !kind->phase)
+            if ((wide && at_step) || !kind->phase)
                 continue;
             fsdp_err_set(
                 err, FSDP_EUNSUPPORTED,
-                "%s: it takes gradients of '%s' in fp32 alone, after all were reduced: set "
-                "fsdp.%s",
-                kind->name, flat->tensors[i].name, early ? "update_at step" : "grad_dtype float32");
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, early ? "update_at" : "grad_dtype");
+                "%s: it takes gradients of '%s' in fp32 alone, after all were reduced and before "
+                "the next forward pass: set fsdp.%s",
+                kind->name, flat->tensors[i].name,
+                at_step ? "grad_dtype float32" : "update_at step");
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, at_step ? "grad_dtype" : "update_at");
         }
     }
     return FSDP_OK;
@@ -305,7 +307,7 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
     if (!o->runs || !o->hyper || !o->kinds || !o->kept || !o->written)
         return FSDP_ENOMEM;
     FSDP_TRY(choose_params(f, err));
-    FSDP_TRY(check_grads(f, err));
+    FSDP_TRY(check_phases(f, err));
     FSDP_TRY(slots_plan(f, err));
     add_runs(f);
     return FSDP_OK;

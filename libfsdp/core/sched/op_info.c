@@ -413,6 +413,6 @@ const char *sched_lane_name(enum sched_lane lane)
 {
     static const char *const names[SCHED_NLANES] = {"compute",   "gather",       "reduce",
                                                     "replicate", "outer_gather", "outer_reduce",
-                                                    "upload",    "download"};
+                                                    "upload",    "download",     "update"};
     return names[lane];
 }

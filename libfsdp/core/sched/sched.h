@@ -59,6 +59,7 @@ enum sched_lane {
     SCHED_OUTER_REDUCES,
     SCHED_UPLOADS,   /* from host memory; the two directions do not wait for each other */
     SCHED_DOWNLOADS, /* to it */
+    SCHED_UPDATES,   /* updates that run during the next forward pass */
     SCHED_NLANES
 };
 
@@ -107,11 +108,12 @@ struct sched_input {
     const bool *recompute;     /* [nmodules] RECOMPUTE before BACKWARD */
     const struct sched_unit *units;
     const struct sched_flat *flats;
-    bool sharded;     /* shard group of more than one rank */
-    bool replicated;  /* replicate group of more than one rank */
-    bool two_level;   /* the shard group gathers over nodes, then inside the node */
-    bool reduce_last; /* gradients stay unsharded until the last micro-step */
+    bool sharded;      /* shard group of more than one rank */
+    bool replicated;   /* replicate group of more than one rank */
+    bool two_level;    /* the shard group gathers over nodes, then inside the node */
+    bool reduce_last;  /* gradients stay unsharded until the last micro-step */
     bool update_early; /* in the last micro-step, out of the slot: there is no gradient shard */
+    bool update_late;  /* on a lane of their own, during the next forward pass */
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers; /* 0: none */

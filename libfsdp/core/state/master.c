@@ -43,6 +43,7 @@ uint64_t master_joined_nbytes(const struct fsdp *f)
 /* A range of a flat's master, on the device, and where it comes from. */
 struct range {
     struct fsdp *f;
+    struct fsdp_lane *lane;
     const struct flat_state *s, *home; /* home NULL: it is there */
     enum fsdp_dtype dtype;             /* of s->param */
     int nf4;                           /* the flat, where it is in NF4; else -1 */
@@ -53,7 +54,7 @@ struct range {
 static int bring(const struct range *r, bool back, struct fsdp_err *err)
 {
     const struct flat_state *to = back ? r->home : r->s, *from = back ? r->s : r->home;
-    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+    struct fsdp_lane *lane = r->lane;
 
     if (!r->home)
         return FSDP_OK;
@@ -75,14 +76,14 @@ static int narrow(const struct range *r, uint16_t *param, const float *x,
     struct fsdp_rounding rounding = *v->rounding;
 
     rounding.first += r->pos - v->pos;
-    return fsdp_narrow(r->f->lanes[SCHED_COMPUTE], param, x, r->nelem, &rounding, err);
+    return fsdp_narrow(r->lane, param, x, r->nelem, &rounding, err);
 }
 
 /* Out of the 16 bits, or 4, that there are instead of a master, or into them. */
 static int widen(const struct range *r, const struct master_visit *v, float *x, bool back,
                  struct fsdp_err *err)
 {
-    struct fsdp_lane *lane = r->f->lanes[SCHED_COMPUTE];
+    struct fsdp_lane *lane = r->lane;
     uint16_t *param = (uint16_t *)r->s->param + r->pos, *rest = r->s->rest;
 
     if (r->nf4 >= 0)
@@ -119,6 +120,7 @@ static int visit_pieces(const struct range *of, const struct master_visit *v, st
 
     for (uint64_t at = 0; at < v->nelem; at += most) {
         struct range range = *of;
+        range.lane = v->lane ? v->lane : of->f->lanes[SCHED_COMPUTE];
         range.pos = v->pos + at;
         range.nelem = v->nelem - at < most ? v->nelem - at : most;
         FSDP_TRY(visit_range(&range, v, err));

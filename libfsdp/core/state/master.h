@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* master.h: a flat's fp32 masters, whole or split, or what stands for them. Elements are those of
- * the rank's shard; what is called enqueues on the compute lane, but for the two that say they
- * block. */
+ * the rank's shard; what is called enqueues on the compute lane, but for visits that name another
+ * and the two that say they block. */
 #ifndef CORE_MASTER_H
 #define CORE_MASTER_H
 
@@ -20,6 +20,7 @@ uint64_t master_joined_nbytes(const struct fsdp *f);
  * steps: state slot 0 is used where masters are offloaded. */
 typedef int master_piece_f(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err);
 struct master_visit {
+    struct fsdp_lane *lane; /* NULL: the compute lane, as all visits between steps */
     uint64_t pos, nelem;
     bool reads, writes;
     /* Of what is written where there is no master, from pos on; NULL: to the nearest. */

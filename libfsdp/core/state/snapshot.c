@@ -39,7 +39,6 @@ struct fsdp_snapshot {
     struct fsdp *f;
     double timeout_s;
     struct fsdp_lane *lane;     /* the copy lane; the writer's, once the copies are enqueued */
-    struct fsdp_event *taken;   /* the state is as it shall be copied */
     struct fsdp_event **copied; /* [nflats] */
     struct part *parts;         /* [nflats][1 + nslots]: the master, then the optimizer's */
     char *host;
@@ -182,7 +181,6 @@ int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t bu
     FSDP_TRY_GOTO(find_room(s, budget_nbytes ? budget_nbytes : UINT64_MAX, err), out);
     FSDP_TRY_GOTO(fsdp_lane_create(&s->lane, f->device, "copy", err), out);
     FSDP_TRY_GOTO(touch_behind(s, err), out);
-    FSDP_TRY_GOTO(fsdp_event_create(&s->taken, f->device, err), out);
     for (size_t k = 0; k < nflats; k++)
         FSDP_TRY_GOTO(fsdp_event_create(&s->copied[k], f->device, err), out);
     f->snapshot = s;
@@ -205,9 +203,9 @@ void fsdp_snapshot_destroy(struct fsdp_snapshot *s)
     if (s->lane)
         fsdp_lane_sync(s->lane, NULL);
     fsdp_lane_sync(s->f->lanes[SCHED_COMPUTE], NULL);
+    fsdp_lane_sync(s->f->lanes[SCHED_UPDATES], NULL);
     for (int k = 0; s->copied && k < s->f->units.nflats; k++)
         fsdp_event_destroy(s->copied[k]);
-    fsdp_event_destroy(s->taken);
     fsdp_lane_destroy(s->lane);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
@@ -274,12 +272,10 @@ int fsdp_snapshot_take(struct fsdp_snapshot *s, struct fsdp_err *err)
 
     if (s->active)
         return fsdp_err_set(err, FSDP_EINVAL, "a snapshot is taken already and not yet released");
-    /* The latest update ran on the compute lane. */
-    FSDP_TRY(fsdp_event_record(s->taken, f->lanes[SCHED_COMPUTE], err));
-    FSDP_TRY(fsdp_event_wait(s->taken, s->lane, err));
-    /* What it wrote to the device may be on its way to the host. */
-    FSDP_TRY(fsdp_event_record(s->taken, f->lanes[SCHED_DOWNLOADS], err));
-    FSDP_TRY(fsdp_event_wait(s->taken, s->lane, err));
+    /* The latest update, and what it wrote to the device may be on its way to the host. */
+    FSDP_TRY(engine_order(f, SCHED_COMPUTE, s->lane, err));
+    FSDP_TRY(engine_order(f, SCHED_UPDATES, s->lane, err));
+    FSDP_TRY(engine_order(f, SCHED_DOWNLOADS, s->lane, err));
     for (int k = 0; k < f->units.nflats; k++)
         FSDP_TRY(copy_flat(s, k, err));
     s->active = true;
@@ -322,7 +318,7 @@ int snapshot_wait(struct fsdp *f, struct fsdp_err *err)
     return f->snapshot ? wait_for_writer(f->snapshot, -1, err) : FSDP_OK;
 }
 
-int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err)
+int snapshot_hold(struct fsdp *f, int flat, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     struct fsdp_snapshot *s = f->snapshot;
 
@@ -330,7 +326,7 @@ int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err)
         return FSDP_OK;
     s->held[flat] = false;
     /* The copy reads what the update overwrites. */
-    FSDP_TRY(fsdp_event_wait(s->copied[flat], f->lanes[SCHED_COMPUTE], err));
+    FSDP_TRY(fsdp_event_wait(s->copied[flat], lane, err));
     return wait_for_writer(s, flat, err);
 }
 

@@ -309,6 +309,7 @@ int state_masters_changed(struct fsdp *f, struct fsdp_err *err)
 
 int fsdp_state_loaded(struct fsdp *f, struct fsdp_err *err)
 {
+    FSDP_TRY(fsdp_sync(f, err));
     FSDP_TRY(master_state_begin(f, err));
     memset(f->optim.written, 0, MAX_SLOTS * (size_t)f->units.nparams);
     return state_changed(f, true, err);

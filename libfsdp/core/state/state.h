@@ -23,7 +23,7 @@ uint64_t state_slice_nelem(const struct fsdp *f, int flat, int tensor, int part)
 
 /* snapshot.c: before the state of a flat is overwritten. Enqueues; waits on the host where the
  * snapshot reads it live. */
-int snapshot_hold(struct fsdp *f, int flat, struct fsdp_err *err);
+int snapshot_hold(struct fsdp *f, int flat, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Before state is changed out of a step: waits on the host until nobody reads a snapshot. */
 int snapshot_wait(struct fsdp *f, struct fsdp_err *err);
 

@@ -31,6 +31,7 @@ struct timeline {
     struct trace_time *times; /* [2][nops] */
     bool *done;               /* [2 * nops] */
     struct running run[SCHED_NLANES];
+    double divided; /* rate of a model and an update that run at once; 1: one of them runs */
     double now, slowed;
 };
 
@@ -169,6 +170,23 @@ static double contention(const struct fsdp_net_clock *net, double rate)
     return net->contention * (.4 + .6 * (full < 1 ? full : 1));
 }
 
+static bool is_divided(int lane)
+{
+    return lane == SCHED_COMPUTE || lane == SCHED_UPDATES;
+}
+
+static bool computes(const struct timeline *t, enum sched_lane lane)
+{
+    return t->run[lane].item >= 0 && !t->run[lane].transfers && t->run[lane].left > 0;
+}
+
+/* An update is limited by memory, a model's products by arithmetic: next to each other each takes a
+ * third more (assumed), so that half of the update is hidden. */
+static double divided_rate(const struct timeline *t)
+{
+    return computes(t, SCHED_COMPUTE) && computes(t, SCHED_UPDATES) ? .75 : 1;
+}
+
 /* Sets the rates of all that is under way. Returns whether a collective moves bytes. */
 static bool set_rates(struct timeline *t)
 {
@@ -196,6 +214,9 @@ static bool set_rates(struct timeline *t)
     for (int lane = 0; lane < SCHED_NLANES; lane++)
         if (t->run[lane].item >= 0 && !t->run[lane].transfers)
             t->run[lane].rate = comm ? 1 / (1 + contention(&t->clock->net, moved)) : 1;
+    t->divided = divided_rate(t);
+    t->run[SCHED_COMPUTE].rate *= t->divided;
+    t->run[SCHED_UPDATES].rate *= t->divided;
     return comm;
 }
 
@@ -230,7 +251,7 @@ static void advance_time(struct timeline *t, double by, bool comm)
         else
             run->left = isinf(run->rate) ? 0 : less(run->left, by * run->rate);
         if (comm && !run->transfers && run->item >= t->s->nops)
-            t->slowed += by * (1 - run->rate);
+            t->slowed += by * (1 - run->rate / (is_divided(lane) ? t->divided : 1));
     }
     t->now += by;
 }

@@ -178,8 +178,14 @@ static int event_record(void *ptr, void *lane, struct fsdp_err *err)
         return FSDP_OK;
     }
     pthread_mutex_lock(&e->lock);
+    const bool other = e->lane && e->lane != l;
+    e->lane = l;
     struct event_arg arg = {e, ++e->recorded};
     pthread_mutex_unlock(&e->lock);
+    /* Records of two lanes would be reached in any order. */
+    if (other)
+        return fsdp_err_set(err, FSDP_EINVAL, "an event of another lane is recorded on lane '%s'",
+                            l->name);
     return device_cpu_lane_call(lane, device_cpu_event_reached, &arg, sizeof arg, err);
 }
 

@@ -37,6 +37,7 @@ struct lane {
 
 struct event {
     pthread_mutex_t lock;
+    struct lane *lane; /* that it is recorded on */
     pthread_cond_t changed;
     uint64_t recorded, reached;
     double time; /* when it was reached last */

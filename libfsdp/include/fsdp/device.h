@@ -115,7 +115,8 @@ int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err);
 /* Local. */
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_event_destroy(struct fsdp_event *event);
-/* The event completes when the work enqueued on lane so far has run. Enqueues. */
+/* The event completes when the work enqueued on lane so far has run. An event is recorded on one
+ * lane: the CPU device returns FSDP_EINVAL for a second. Enqueues. */
 int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Later work of lane starts only after the event's latest record completed. Enqueues. */
 int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);

@@ -109,8 +109,10 @@ struct fsdp_unit_override {
  * as its gradients are reduced, out of the buffer that they are reduced in, so that there is no
  * gradient shard. It needs fsdp_step_begin, accumulation 1 or reduce_last, no loss scale, no
  * gradient hooks, and no clipping but by the factor of the step before (optim.clip_late), 1 in the
- * first. With the same gradients both give the same bits. */
-enum fsdp_update_at { FSDP_UPDATE_AT_STEP, FSDP_UPDATE_AT_REDUCE };
+ * first. AT_FORWARD: on a lane of its own, at the same time as the next forward pass, which waits
+ * for each unit's update before it gathers or uses the unit. It needs an optimizer that updates
+ * each element by itself, and no gather codec. With the same gradients all give the same bits. */
+enum fsdp_update_at { FSDP_UPDATE_AT_STEP, FSDP_UPDATE_AT_REDUCE, FSDP_UPDATE_AT_FORWARD };
 
 struct fsdp_opts {
     uint32_t version;
@@ -563,7 +565,7 @@ int fsdp_schedule_time(const struct fsdp *f, enum fsdp_program program,
 /* ---- times of a real run --------------------------------------------------------------------- */
 
 /* Seconds of one rank over all recorded steps. */
-enum { FSDP_TRACE_MAX_LANES = 8 };
+enum { FSDP_TRACE_MAX_LANES = 9 };
 struct fsdp_trace_share {
     int nsteps;
     double wall_s;    /* from the first begin to the last end */

@@ -140,11 +140,12 @@ extern "C" {
     ROW(fsdp, grad_buffers, INT, "2", "1..64", \
         "Buffers of unsharded gradients in rotation; all but one may be in reduction", \
         INT, AGREED, grad_buffers) \
-    ROW(fsdp, update_at, CHOICE, "step", "step|reduce", \
+    ROW(fsdp, update_at, CHOICE, "step", "step|reduce|forward", \
         "When a unit's parameters are updated. step: after the last gradient; reduce: as soon as its " \
         "gradients are reduced, so that there are no gradient shards, 4 bytes per parameter less " \
         "(with one micro-step, and optim.clip_late or no clipping; with several, fsdp.reduce_last keeps " \
-        "all gradients on each rank)", \
+        "all gradients on each rank); forward: during the next forward pass, which waits for each " \
+        "unit's update where it needs the unit", \
         WORD, AGREED, update_at) \
     ROW(fsdp, offload, CHOICE, "none", "none|optimizer|params", \
         "What lives in host memory and is copied to the device when it is needed. optimizer: " \
