@@ -302,6 +302,14 @@ int fsdp_copy(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
     return lane->device->ops->copy(lane->state, dst, src, nbytes, err);
 }
 
+int fsdp_copy_pieces(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
+                     const struct fsdp_pieces *pieces, struct fsdp_err *err)
+{
+    if (!nbytes || !pieces->count)
+        return FSDP_OK;
+    return lane->device->ops->copy_pieces(lane->state, dst, src, nbytes, pieces, err);
+}
+
 int fsdp_zero(struct fsdp_lane *lane, void *dst, size_t nbytes, struct fsdp_err *err)
 {
     return nbytes ? lane->device->ops->zero(lane->state, dst, nbytes, err) : FSDP_OK;
@@ -397,19 +405,25 @@ int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, con
 }
 
 int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err)
+                    enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
+                    const double *amax, struct fsdp_err *err)
 {
+    static const struct fsdp_pieces one = {.count = 1};
     FSDP_TRY(check_narrow(lane, narrow, err));
     FSDP_TRY(check_float(lane, dst_dtype, "dequantize", err));
-    if (!nelem)
+    pieces = pieces ? pieces : &one;
+    if (!nelem || !pieces->count)
         return FSDP_OK;
-    return lane->device->ops->dequantize(lane->state, dst, dst_dtype, src, narrow, nelem, amax,
-                                         err);
+    return lane->device->ops->dequantize(lane->state, dst, dst_dtype, src, narrow, nelem, pieces,
+                                         amax, err);
 }
 
 int fsdp_nf4_decode(struct fsdp_lane *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err)
 {
     FSDP_TRY(check_float(lane, args->dst_dtype, "nf4_decode", err));
+    if (args->pieces.count > 1 && args->nelem % FSDP_NF4_BLOCK)
+        return fsdp_err_set(err, FSDP_EINVAL, "nf4_decode: pieces of %zu elements are no blocks",
+                            args->nelem);
     return args->nelem ? lane->device->ops->nf4_decode(lane->state, args, err) : FSDP_OK;
 }
 

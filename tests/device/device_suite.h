@@ -32,6 +32,8 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_casts(lane);
     test_quantize(lane);
     test_nf4(lane);
+    test_nf4_pieces(lane);
+    test_pieces(lane);
     test_init(lane);
     test_odd_ranges(lane);
 }

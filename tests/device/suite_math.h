@@ -183,7 +183,7 @@ static void test_quantize(struct fsdp_lane *lane)
             x[i] = scales[k] * noise(i) * (i % 3 ? 1 : 0x1p-9f);
         fsdp_absmax(lane, UP(amax), UP(x), N, NULL);
         fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), N, UP(amax), NULL);
-        fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, N, UP(amax), NULL);
+        fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, N, NULL, UP(amax), NULL);
         down(lane);
         for (int i = 0; i < N; i++) {
             float scale = (float)(448 / amax);
@@ -196,13 +196,13 @@ static void test_quantize(struct fsdp_lane *lane)
     double amax = 0;
     memset(x, 0, sizeof x);
     fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), 4, UP(amax), NULL);
-    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, UP(amax), NULL);
+    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, NULL, UP(amax), NULL);
     down(lane);
     ok(back[0] == 0 && back[3] == 0, "zeros are zeros");
     amax = INFINITY;
     x[1] = INFINITY;
     fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), 4, UP(amax), NULL);
-    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, UP(amax), NULL);
+    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, NULL, UP(amax), NULL);
     down(lane);
     ok(isnan(back[0]) && isnan(back[1]), "an infinity does not pass for 448");
     const double in[] = {1, NAN, 3, 4, 5, 2, 0, 9, 8};
@@ -212,6 +212,74 @@ static void test_quantize(struct fsdp_lane *lane)
     ok(most[0] == 4 && isnan(most[1]) && most[2] == 8, "the greatest of every column");
     ok(fsdp_quantize(lane, code, FSDP_F8_E5M2, x, 4, &amax, NULL) == FSDP_EINVAL,
        "E5M2 is refused");
+}
+
+/* Pieces that lie apart, with room behind each that is not touched; odd places and steps, too. */
+static void test_pieces(struct fsdp_lane *lane)
+{
+    enum { COUNT = 5, NELEM = 37, ROOM = 48 };
+    static const size_t froms[] = {0, 3};
+    double amax = 448;
+    int bad = 0;
+
+    for (int way = 0; way < 4; way++) {
+        const size_t from = froms[way % 2], step = way < 2 ? ROOM : ROOM + 1;
+        uint8_t code[COUNT * (ROOM + 1) + 3], copy[COUNT * (ROOM + 1) + 3] = {0};
+        float back[COUNT * (ROOM + 1)] = {0};
+        for (size_t i = 0; i < sizeof code; i++)
+            code[i] = (uint8_t)(i * 5 % 0x7f); /* no NaN */
+        const struct fsdp_pieces apart = {COUNT, step, step}, dense = {COUNT, NELEM * 4, step};
+        fsdp_copy_pieces(lane, (uint8_t *)UP(copy) + from, (uint8_t *)UP(code) + from, NELEM,
+                         &apart, NULL);
+        fsdp_dequantize(lane, UP(back), FSDP_F32, (uint8_t *)UP(code) + from, FSDP_F8_E4M3, NELEM,
+                        &dense, UP(amax), NULL);
+        down(lane);
+        for (size_t i = 0; i < sizeof copy; i++) {
+            const bool in = i >= from && (i - from) % step < NELEM && (i - from) / step < COUNT;
+            bad += copy[i] != (in ? code[i] : 0);
+        }
+        for (size_t p = 0; p < COUNT; p++)
+            for (size_t i = 0; i < NELEM; i++)
+                bad += back[p * NELEM + i] != fsdp_f8_e4m3_to_f32(code[from + p * step + i]);
+        bad += back[COUNT * NELEM] != 0;
+    }
+    ok(bad == 0, "pieces are copied and decoded in one call, and nothing between them");
+}
+
+/* Pieces of a tensor, whose codes and scales lie apart, are what a call for each makes. */
+static void test_nf4_pieces(struct fsdp_lane *lane)
+{
+    enum { COUNT = 3, NELEM = 192, STEP = 120, NBYTES = COUNT * STEP };
+    uint8_t codes[NBYTES], scale_codes[NBYTES];
+    static uint16_t want[COUNT * NELEM], got[COUNT * NELEM];
+    const float scales[2] = {0.25f, 0.3f}, offset = 0.7f;
+    struct fsdp_nf4_args args = {.dst_dtype = FSDP_BF16, .nelem = NELEM};
+    int bad = 0;
+
+    for (int i = 0; i < NBYTES; i++) {
+        codes[i] = (uint8_t)(i * 37 + i / 7);
+        scale_codes[i] = (uint8_t)(i * 11);
+    }
+    args.scales = UP(scales);
+    args.offset = UP(offset);
+    for (int p = 0; p < COUNT; p++) {
+        args.dst = (uint16_t *)UP(want) + p * NELEM;
+        args.codes = (uint8_t *)UP(codes) + p * STEP;
+        args.scale_codes = (uint8_t *)UP(scale_codes) + p * STEP;
+        args.first_block = 254 + (uint64_t)p * NELEM / FSDP_NF4_BLOCK;
+        bad += fsdp_nf4_decode(lane, &args, NULL);
+    }
+    args.dst = UP(got);
+    args.codes = UP(codes);
+    args.scale_codes = UP(scale_codes);
+    args.first_block = 254;
+    args.pieces = (struct fsdp_pieces){COUNT, NELEM * 2, STEP};
+    bad += fsdp_nf4_decode(lane, &args, NULL);
+    down(lane);
+    ok(bad == 0 && !memcmp(want, got, sizeof want) && want[0] != want[COUNT * NELEM - 1],
+       "pieces in NF4 are decoded in one call");
+    args.nelem = NELEM - 1;
+    ok(fsdp_nf4_decode(lane, &args, NULL) == FSDP_EINVAL, "and are whole blocks");
 }
 
 /* Every code, in blocks of which the last is short; the tensor's blocks begin elsewhere. */

@@ -157,6 +157,11 @@ static void lane_destroy(void *l)
       (void *l, void *dst, const void *src, size_t nbytes, struct fsdp_err *e),                   \
       (l, dst, src, nbytes, e),                                                                   \
       (NULL))                                                                                     \
+    X(copy_pieces,                                                                                \
+      (void *l, void *dst, const void *src, size_t nbytes, const struct fsdp_pieces *p,           \
+       struct fsdp_err *e),                                                                       \
+      (l, dst, src, nbytes, p, e),                                                                \
+      (NULL))                                                                                     \
     X(zero,                                                                                       \
       (void *l, void *dst, size_t nbytes, struct fsdp_err *e),                                    \
       (l, dst, nbytes, e),                                                                        \
@@ -190,8 +195,8 @@ static void lane_destroy(void *l)
       (dst, src, amax))                                                                           \
     X(dequantize,                                                                                 \
       (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
-       const double *amax, struct fsdp_err *e),                                                   \
-      (l, dst, d, src, s, n, amax, e),                                                            \
+       const struct fsdp_pieces *p, const double *amax, struct fsdp_err *e),                      \
+      (l, dst, d, src, s, n, p, amax, e),                                                         \
       (dst, src, amax))                                                                           \
     X(nf4_decode,                                                                                 \
       (void *l, const struct fsdp_nf4_args *a, struct fsdp_err *e),                               \

@@ -365,6 +365,20 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t nbytes, enum cuda
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    (void)kind;
+    if (dst_pitch < width || src_pitch < width || dst_pitch > INT32_MAX || src_pitch > INT32_MAX)
+        return cudaErrorInvalidValue;
+    enqueue(stream, on_device(dst) || on_device(src), [=]() {
+        for (size_t i = 0; i < height; i++)
+            memcpy((char *)dst + i * dst_pitch, (const char *)src + i * src_pitch, width);
+    });
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind)
 {
     cudaMemcpyAsync(dst, src, nbytes, kind, nullptr);

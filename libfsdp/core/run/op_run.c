@@ -71,11 +71,10 @@ static int exec_pack(struct fsdp *f, const struct sched_op *op, struct fsdp_err 
         uint64_t room = (end - flat->cut.start[i]) / nranks * elem;
         const char *from = slot + flat->cut.start[i] * elem;
         char *to = (char *)f->mem.reduce_staging + flat->cut.start[i] / nranks * elem;
-        for (uint64_t rank = 0; rank < nranks; rank++) {
-            FSDP_TRY(fsdp_copy(lane, to, from + rank * chunk, chunk, err));
-            FSDP_TRY(fsdp_zero(lane, to + chunk, room - chunk, err));
-            to += flat->cut.shard_nelem * elem;
-        }
+        const struct fsdp_pieces pieces = {nranks, flat->cut.shard_nelem * elem, chunk};
+        FSDP_TRY(fsdp_copy_pieces(lane, to, from, chunk, &pieces, err));
+        for (uint64_t rank = 0; room > chunk && rank < nranks; rank++)
+            FSDP_TRY(fsdp_zero(lane, to + rank * pieces.dst_step + chunk, room - chunk, err));
     }
     return FSDP_OK;
 }

@@ -84,42 +84,84 @@ int gather_outer(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *l
                       mine(f, flat_index, slot), 1, lane, err);
 }
 
-/* Tensor i's rows of one rank, which sent this. */
-static int decode_rows(struct fsdp *f, const struct flat *flat, int i, int rank, const char *sent,
-                       char *slot, struct fsdp_lane *lane, struct fsdp_err *err)
+/* Rows of a tensor that some neighbouring ranks sent, each as many, from the same place of its
+ * shard. */
+struct sent_rows {
+    int rank, count;
+    uint64_t pos, first, nelem; /* in the shard; in the tensor, of `rank`; of one rank */
+};
+
+/* The rows from `rank` on, which are those of one rank where the next has fewer. */
+static struct sent_rows rows_from(const struct flat *flat, int i, int rank)
 {
     const struct fsdp_tensor *tensor = &flat->tensors[i];
-    size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
-    struct fsdp_box box;
-    uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, rank);
-    uint64_t first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
-    char *to = slot + (flat->cut.start[i] + first) * elem;
+    struct sent_rows rows = {.rank = rank};
 
-    if (!nelem)
-        return FSDP_OK;
-    if (flat->nf4)
-        return nf4_decode(
-            f, &(struct nf4_part){flat, i, sent, pos, first, nelem, to, flat->param_dtype}, lane,
-            err);
-    if (!gather_is_encoded(flat, i))
-        return fsdp_copy(lane, to, sent + gather_raw_start(flat, i) + first * elem, nelem * elem,
-                         err);
-    int before = 0;
-    for (int k = 0; k < i; k++)
-        before += gather_is_encoded(flat, k);
-    return flat->codec->decode(lane, to, flat->param_dtype, sent + pos * flat->codec->elem_nbytes,
-                               nelem, &f->encoding.amax[flat->first_amax + before], err);
+    for (int r = rank; r < flat->cut.nranks; r++, rows.count++) {
+        struct fsdp_box box;
+        uint64_t pos, nelem = fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, r);
+        const uint64_t first = tensor->ndim ? box.offset[0] * fsdp_tensor_row_nelem(tensor) : 0;
+        if (!rows.count) {
+            rows.pos = pos;
+            rows.first = first;
+            rows.nelem = nelem;
+        } else if (nelem != rows.nelem || pos != rows.pos ||
+                   first != rows.first + (uint64_t)rows.count * nelem) {
+            break;
+        }
+    }
+    return rows;
 }
 
 /* sent: by all ranks. */
+static int decode_rows(struct fsdp *f, const struct flat *flat, int i, const struct sent_rows *rows,
+                       const char *sent, char *slot, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    const uint64_t shard_nbytes = gather_shard_nbytes(flat);
+    const size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
+    const struct fsdp_pieces pieces = {
+        .count = (size_t)rows->count, .dst_step = rows->nelem * elem, .src_step = shard_nbytes};
+    char *to = slot + (flat->cut.start[i] + rows->first) * elem;
+
+    sent += (uint64_t)rows->rank * shard_nbytes;
+    if (flat->nf4) {
+        const struct nf4_part part = {.flat = flat,
+                                      .tensor = i,
+                                      .shard = sent,
+                                      .pos = rows->pos,
+                                      .first = rows->first,
+                                      .nelem = rows->nelem,
+                                      .count = (uint64_t)rows->count,
+                                      .step = shard_nbytes,
+                                      .dst = to,
+                                      .dst_dtype = flat->param_dtype};
+        return nf4_decode(f, &part, lane, err);
+    }
+    if (!gather_is_encoded(flat, i)) /* raw tensors lie whole in every rank's part */
+        return fsdp_copy_pieces(
+            lane, to, sent + gather_raw_start(flat, i) + rows->first * elem, rows->nelem * elem,
+            &(struct fsdp_pieces){pieces.count, pieces.dst_step, shard_nbytes + pieces.dst_step},
+            err);
+    int before = 0;
+    for (int k = 0; k < i; k++)
+        before += gather_is_encoded(flat, k);
+    return flat->codec->decode(lane, to, flat->param_dtype,
+                               sent + rows->pos * flat->codec->elem_nbytes, rows->nelem, &pieces,
+                               &f->encoding.amax[flat->first_amax + before], err);
+}
+
+/* One call for a tensor, or two where the last rank has fewer rows than the others. */
 static int decode(struct fsdp *f, const struct flat *flat, const char *sent, char *slot,
                   struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    for (int i = 0; i < flat->ntensors; i++)
-        for (int rank = 0; rank < flat->cut.nranks; rank++)
-            FSDP_TRY(decode_rows(f, flat, i, rank,
-                                 sent + (uint64_t)rank * gather_shard_nbytes(flat), slot, lane,
-                                 err));
+    for (int i = 0; i < flat->ntensors; i++) {
+        struct sent_rows rows;
+        for (int rank = 0; rank < flat->cut.nranks; rank += rows.count) {
+            rows = rows_from(flat, i, rank);
+            if (rows.nelem)
+                FSDP_TRY(decode_rows(f, flat, i, &rows, sent, slot, lane, err));
+        }
+    }
     return FSDP_OK;
 }
 
@@ -152,9 +194,8 @@ int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *
         uint64_t chunk = fsdp_cut_chunk_nelem(&flat->cut, &flat->tensors[i]) * elem;
         const char *from = (char *)f->mem.gather_staging + flat->cut.start[i] / nranks * elem;
         char *to = (char *)slot + flat->cut.start[i] * elem;
-        for (uint64_t rank = 0; rank < nranks; rank++)
-            FSDP_TRY(fsdp_copy(lane, to + rank * chunk, from + rank * flat->cut.shard_nelem * elem,
-                               chunk, err));
+        const struct fsdp_pieces pieces = {nranks, chunk, flat->cut.shard_nelem * elem};
+        FSDP_TRY(fsdp_copy_pieces(lane, to, from, chunk, &pieces, err));
     }
     return FSDP_OK;
 }
@@ -202,7 +243,7 @@ static int encode_here(struct fsdp *f, int flat_index, int i, const double *amax
         uint64_t here = nelem - at < most ? nelem - at : most;
         FSDP_TRY(flat->codec->encode(lane, f->encoding.piece, master + at, here, amax, err));
         FSDP_TRY(flat->codec->decode(lane, param + at * elem, flat->param_dtype, f->encoding.piece,
-                                     here, amax, err));
+                                     here, NULL, amax, err));
     }
     return FSDP_OK;
 }
@@ -352,9 +393,10 @@ static int float8_encode(struct fsdp_lane *lane, void *dst, const float *src, si
 }
 
 static int float8_decode(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype,
-                         const void *src, size_t nelem, const double *amax, struct fsdp_err *err)
+                         const void *src, size_t nelem, const struct fsdp_pieces *pieces,
+                         const double *amax, struct fsdp_err *err)
 {
-    return fsdp_dequantize(lane, dst, dst_dtype, src, FSDP_F8_E4M3, nelem, amax, err);
+    return fsdp_dequantize(lane, dst, dst_dtype, src, FSDP_F8_E4M3, nelem, pieces, amax, err);
 }
 
 const struct fsdp_gather_codec fsdp_gather_float8 = {

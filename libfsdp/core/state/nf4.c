@@ -114,15 +114,18 @@ int nf4_decode(const struct fsdp *f, const struct nf4_part *part, struct fsdp_la
                struct fsdp_err *err)
 {
     const float *scales = f->nf4.tensors[part->flat->first_nf4 + part->tensor].scales;
-    const struct fsdp_nf4_args args = {.dst = part->dst,
-                                       .dst_dtype = part->dst_dtype,
-                                       .codes = codes_at(part->shard, part->pos),
-                                       .scale_codes =
-                                           scale_codes_at(part->flat, part->shard, part->pos),
-                                       .offset = scales,
-                                       .scales = scales + 1,
-                                       .first_block = part->first / FSDP_NF4_BLOCK,
-                                       .nelem = part->nelem};
+    const struct fsdp_nf4_args args = {
+        .dst = part->dst,
+        .dst_dtype = part->dst_dtype,
+        .codes = codes_at(part->shard, part->pos),
+        .scale_codes = scale_codes_at(part->flat, part->shard, part->pos),
+        .offset = scales,
+        .scales = scales + 1,
+        .first_block = part->first / FSDP_NF4_BLOCK,
+        .nelem = part->nelem,
+        .pieces = {.count = part->count,
+                   .dst_step = part->nelem * fsdp_dtype_nbytes(part->dst_dtype),
+                   .src_step = part->step}};
     return fsdp_nf4_decode(lane, &args, err);
 }
 

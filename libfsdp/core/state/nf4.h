@@ -40,6 +40,7 @@ struct nf4_part {
     int tensor;
     const char *shard;
     uint64_t pos, first, nelem;
+    uint64_t count, step; /* so many ranks' parts, whose shards lie so far apart; 0: one */
     void *dst;
     enum fsdp_dtype dst_dtype;
 };

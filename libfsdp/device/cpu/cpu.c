@@ -247,6 +247,7 @@ const struct fsdp_device_ops fsdp_device_cpu_ops = {
     .event_done = event_done,
     .event_seconds = event_seconds,
     .copy = device_cpu_copy,
+    .copy_pieces = device_cpu_copy_pieces,
     .zero = device_cpu_zero,
     .cast = device_cpu_cast,
     .accumulate = device_cpu_accumulate,

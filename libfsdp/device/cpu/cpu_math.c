@@ -26,6 +26,29 @@ int device_cpu_copy(void *lane, void *dst, const void *src, size_t nbytes, struc
     return device_cpu_lane_call(lane, copy_run, &arg, sizeof arg, err);
 }
 
+struct pieces_arg {
+    char *dst;
+    const char *src;
+    size_t nbytes;
+    struct fsdp_pieces pieces;
+};
+
+static int pieces_run(void *arg, struct fsdp_err *err)
+{
+    const struct pieces_arg *a = arg;
+    (void)err;
+    for (size_t i = 0; i < a->pieces.count; i++)
+        memcpy(a->dst + i * a->pieces.dst_step, a->src + i * a->pieces.src_step, a->nbytes);
+    return FSDP_OK;
+}
+
+int device_cpu_copy_pieces(void *lane, void *dst, const void *src, size_t nbytes,
+                           const struct fsdp_pieces *pieces, struct fsdp_err *err)
+{
+    struct pieces_arg arg = {dst, src, nbytes, *pieces};
+    return device_cpu_lane_call(lane, pieces_run, &arg, sizeof arg, err);
+}
+
 static int zero_run(void *arg, struct fsdp_err *err)
 {
     struct copy_arg *a = arg;

@@ -42,10 +42,17 @@ static void nf4_part(void *arg, int worker, size_t from, size_t to)
 
 static int nf4_run(void *arg, struct fsdp_err *err)
 {
-    const struct fsdp_nf4_args *a = arg;
+    struct fsdp_nf4_args a = *(const struct fsdp_nf4_args *)arg;
+    const size_t count = a.pieces.count ? a.pieces.count : 1;
     (void)err;
-    fsdp_cpu_for((a->nelem + FSDP_NF4_BLOCK - 1) / FSDP_NF4_BLOCK,
-                 DEVICE_CPU_GRAIN / FSDP_NF4_BLOCK, nf4_part, arg);
+    for (size_t i = 0; i < count; i++) {
+        fsdp_cpu_for((a.nelem + FSDP_NF4_BLOCK - 1) / FSDP_NF4_BLOCK,
+                     DEVICE_CPU_GRAIN / FSDP_NF4_BLOCK, nf4_part, &a);
+        a.dst = (char *)a.dst + a.pieces.dst_step;
+        a.codes += a.pieces.src_step;
+        a.scale_codes += a.pieces.src_step;
+        a.first_block += a.nelem / FSDP_NF4_BLOCK;
+    }
     return FSDP_OK;
 }
 

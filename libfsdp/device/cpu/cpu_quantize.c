@@ -60,31 +60,49 @@ int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const flo
     return device_cpu_lane_call(lane, quantize_run, &arg, sizeof arg, err);
 }
 
-static int dequantize_run(void *arg, struct fsdp_err *err)
+struct dequantize_arg {
+    char *dst;
+    const uint8_t *src;
+    enum fsdp_dtype dst_dtype;
+    size_t nelem;
+    struct fsdp_pieces pieces;
+    const double *amax;
+};
+
+/* value: of each code. */
+static void decode_e4m3(char *dst, enum fsdp_dtype dtype, const uint8_t *src, size_t nelem,
+                        const float value[256])
 {
     enum { PIECE = 1024 };
-    const struct quantize_arg *a = arg;
-    const uint8_t *src = a->src;
+    float piece[PIECE];
+
+    for (size_t at = 0; at < nelem; at += PIECE) {
+        const size_t here = nelem - at < PIECE ? nelem - at : PIECE;
+        for (size_t i = 0; i < here; i++)
+            piece[i] = value[src[at + i]];
+        fsdp_cpu_convert(dst + at * fsdp_dtype_nbytes(dtype), dtype, piece, FSDP_F32, here);
+    }
+}
+
+static int dequantize_run(void *arg, struct fsdp_err *err)
+{
+    const struct dequantize_arg *a = arg;
     const float scale = e4m3_scale(*a->amax);
-    float value[256], piece[PIECE];
+    float value[256];
     (void)err;
     for (int code = 0; code < 256; code++)
         value[code] = fsdp_f8_e4m3_to_f32((uint8_t)code) / scale;
-    for (size_t at = 0; at < a->nelem; at += PIECE) {
-        size_t nelem = a->nelem - at < PIECE ? a->nelem - at : PIECE;
-        for (size_t i = 0; i < nelem; i++)
-            piece[i] = value[src[at + i]];
-        fsdp_cpu_convert((char *)a->dst + at * fsdp_dtype_nbytes(a->dst_dtype), a->dst_dtype, piece,
-                         FSDP_F32, nelem);
-    }
+    for (size_t i = 0; i < a->pieces.count; i++)
+        decode_e4m3(a->dst + i * a->pieces.dst_step, a->dst_dtype, a->src + i * a->pieces.src_step,
+                    a->nelem, value);
     return FSDP_OK;
 }
 
 int device_cpu_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                          enum fsdp_dtype narrow, size_t nelem, const double *amax,
-                          struct fsdp_err *err)
+                          enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
+                          const double *amax, struct fsdp_err *err)
 {
-    struct quantize_arg arg = {dst, src, dst_dtype, nelem, amax};
+    struct dequantize_arg arg = {dst, src, dst_dtype, nelem, *pieces, amax};
     (void)narrow;
     return device_cpu_lane_call(lane, dequantize_run, &arg, sizeof arg, err);
 }

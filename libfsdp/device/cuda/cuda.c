@@ -314,6 +314,31 @@ static int copy(void *lane, void *dst, const void *src, size_t nbytes, struct fs
                            "copy", err);
 }
 
+/* The driver's limit on the distance of rows. */
+static bool fits_pitch(size_t step)
+{
+    return step <= INT32_MAX;
+}
+
+static int copy_pieces(void *lane, void *dst, const void *src, size_t nbytes,
+                       const struct fsdp_pieces *p, struct fsdp_err *err)
+{
+    struct cuda_lane *l = lane;
+
+    if (p->count > 1 && (!fits_pitch(p->dst_step) || !fits_pitch(p->src_step))) {
+        for (size_t i = 0; i < p->count; i++)
+            FSDP_TRY(copy(lane, (char *)dst + i * p->dst_step, (const char *)src + i * p->src_step,
+                          nbytes, err));
+        return FSDP_OK;
+    }
+    FSDP_TRY(device_cuda_enter(l, err));
+    return cuda_lane_check(l,
+                           cudaMemcpy2DAsync(dst, p->count > 1 ? p->dst_step : nbytes, src,
+                                             p->count > 1 ? p->src_step : nbytes, nbytes, p->count,
+                                             cudaMemcpyDefault, l->stream),
+                           "copy of pieces", err);
+}
+
 static int look_at(void *state, struct fsdp_device_look *out, struct fsdp_err *err)
 {
     struct cuda_device *d = state;
@@ -360,6 +385,7 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .event_done = event_done,
     .event_seconds = event_seconds,
     .copy = copy,
+    .copy_pieces = copy_pieces,
     .zero = zero,
     .cast = device_cuda_cast,
     .accumulate = device_cuda_accumulate,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine's arithmetic on a GPU: casts, sums, norms, 8-bit floats, weights in 4 bits, initial values.
+ * The engine's arithmetic on a GPU: casts, sums, norms, 8-bit floats, weights in 4 bits, initial
+ * values.
  *
  * Memory-bound all of it: a thread takes 8 elements in loads and stores of 16 bytes where operands
  * are aligned to that, which those of flat buffers are. Sums over all elements are taken in two
@@ -267,10 +268,14 @@ int device_cuda_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const fl
     return device_cuda_launched(l, "quantize", err);
 }
 
+/* blockIdx.y: the piece. */
 template <class D>
 static __global__ void __launch_bounds__(BLOCK)
-    dequantize_kernel(D *dst, const uint8_t *src, size_t nelem, const double *amax, bool packed)
+    dequantize_kernel(D *dst, const uint8_t *src, size_t nelem, struct fsdp_pieces pieces,
+                      const double *amax, bool packed)
 {
+    dst = (D *)((char *)dst + blockIdx.y * pieces.dst_step);
+    src += blockIdx.y * pieces.src_step;
     const float scale = e4m3_scale(*amax);
     const size_t first = ((size_t)blockIdx.x * BLOCK + threadIdx.x) * PER_THREAD;
     if (packed && first + PER_THREAD <= nelem) {
@@ -288,29 +293,35 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 int device_cuda_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                           enum fsdp_dtype narrow, size_t nelem, const double *amax,
-                           struct fsdp_err *err)
+                           enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
+                           const double *amax, struct fsdp_err *err)
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
-    const bool packed = fsdp_is_aligned(dst, PER_THREAD * fsdp_dtype_nbytes(dst_dtype)) &&
-                        fsdp_is_aligned(src, PER_THREAD);
+    const size_t pack_nbytes = PER_THREAD * fsdp_dtype_nbytes(dst_dtype);
+    const bool packed = fsdp_is_aligned(dst, pack_nbytes) && fsdp_is_aligned(src, PER_THREAD) &&
+                        (pieces->count == 1 || (pieces->dst_step % pack_nbytes == 0 &&
+                                                pieces->src_step % PER_THREAD == 0));
+    const dim3 grid(fsdp_nblocks(nelem, BLOCK, PER_THREAD), (unsigned)pieces->count);
     (void)narrow;
     FSDP_TRY(device_cuda_enter(l, err));
     fsdp_with_type(dst_dtype, [&](auto d) {
-        FSDP_LAUNCH((dequantize_kernel<decltype(d)>), fsdp_nblocks(nelem, BLOCK, PER_THREAD), BLOCK,
-                    0, device_cuda_stream(l), (decltype(d) *)dst, (const uint8_t *)src, nelem, amax,
-                    packed);
+        FSDP_LAUNCH((dequantize_kernel<decltype(d)>), grid, BLOCK, 0, device_cuda_stream(l),
+                    (decltype(d) *)dst, (const uint8_t *)src, nelem, *pieces, amax, packed);
     });
     return device_cuda_launched(l, "dequantize", err);
 }
 
 /* ---- weights in 4 bits ----------------------------------------------------------------------- */
 
-/* A thread's elements are of one block. */
+/* A thread's elements are of one block. blockIdx.y: the piece. */
 template <class D>
 static __global__ void __launch_bounds__(BLOCK)
     nf4_decode_kernel(D *dst, struct fsdp_nf4_args a, bool packed)
 {
+    dst = (D *)((char *)dst + blockIdx.y * a.pieces.dst_step);
+    a.codes += blockIdx.y * a.pieces.src_step;
+    a.scale_codes += blockIdx.y * a.pieces.src_step;
+    a.first_block += blockIdx.y * (a.nelem / FSDP_NF4_BLOCK);
     const size_t first = ((size_t)blockIdx.x * BLOCK + threadIdx.x) * PER_THREAD;
     if (first >= a.nelem)
         return;
@@ -334,12 +345,15 @@ int device_cuda_nf4_decode(void *lane, const struct fsdp_nf4_args *args, struct 
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
     const size_t pack_nbytes = PER_THREAD * fsdp_dtype_nbytes(args->dst_dtype);
-    const bool packed = fsdp_is_aligned(args->dst, pack_nbytes) &&
-                        fsdp_is_aligned(args->codes, PER_THREAD / 2);
+    const struct fsdp_pieces *p = &args->pieces;
+    const bool packed =
+        fsdp_is_aligned(args->dst, pack_nbytes) && fsdp_is_aligned(args->codes, PER_THREAD / 2) &&
+        (p->count <= 1 || (p->dst_step % pack_nbytes == 0 && p->src_step % (PER_THREAD / 2) == 0));
+    const dim3 grid(fsdp_nblocks(args->nelem, BLOCK, PER_THREAD),
+                    p->count ? (unsigned)p->count : 1);
     FSDP_TRY(device_cuda_enter(l, err));
     fsdp_with_type(args->dst_dtype, [&](auto d) {
-        FSDP_LAUNCH((nf4_decode_kernel<decltype(d)>),
-                    fsdp_nblocks(args->nelem, BLOCK, PER_THREAD), BLOCK, 0, device_cuda_stream(l),
+        FSDP_LAUNCH((nf4_decode_kernel<decltype(d)>), grid, BLOCK, 0, device_cuda_stream(l),
                     (decltype(d) *)args->dst, *args, packed);
     });
     return device_cuda_launched(l, "decoding of NF4", err);

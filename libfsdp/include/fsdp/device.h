@@ -178,14 +178,24 @@ int fsdp_absmax_of(struct fsdp_lane *lane, double *out, const void *x, enum fsdp
 int fsdp_max_rows(struct fsdp_lane *lane, double *out, const double *in, size_t nrows, size_t ncols,
                   struct fsdp_err *err);
 
+/* Several pieces of memory of one size in one call: of piece i the result lies i * dst_step bytes
+ * behind that of the first, and what it is made of i * src_step bytes. */
+struct fsdp_pieces {
+    size_t count, dst_step, src_step;
+};
+/* The pieces of the result, of nbytes each, do not overlap, nor do they meet what is copied. */
+int fsdp_copy_pieces(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
+                     const struct fsdp_pieces *pieces, struct fsdp_err *err);
+
 /* To a narrow type (F8_E4M3) and back, with one scale for all elements: scale = 448 / *amax, where
  * *amax (device scalar) is their greatest absolute value and 448 the greatest F8_E4M3.
  * quantize: dst[i] = src[i] * scale; NaN and infinities become NaN.
- * dequantize: dst[i] = src[i] / scale, in a float type. */
+ * dequantize: dst[i] = src[i] / scale, in a float type; of pieces of nelem elements (NULL: one). */
 int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
                   size_t nelem, const double *amax, struct fsdp_err *err);
 int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                    enum fsdp_dtype narrow, size_t nelem, const double *amax, struct fsdp_err *err);
+                    enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
+                    const double *amax, struct fsdp_err *err);
 
 /* Of weights in 4 bits (NF4 of QLoRA, Dettmers et al., arXiv 2305.14314), as bitsandbytes holds
  * them with its scales quantized, too: each block of FSDP_NF4_BLOCK elements of the flattened
@@ -201,6 +211,9 @@ struct fsdp_nf4_args {
     const float *offset;        /* of the tensor, [1] */
     uint64_t first_block;       /* which of the tensor's blocks is the call's first */
     size_t nelem;
+    /* Of nelem elements each, a multiple of FSDP_NF4_BLOCK that follow each other in the tensor;
+     * src_step is that of codes and of scale_codes. count 0: one, of any nelem. */
+    struct fsdp_pieces pieces;
 };
 int fsdp_nf4_decode(struct fsdp_lane *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
 
@@ -270,15 +283,15 @@ struct fsdp_adamw_args {
     float *master;              /* NULL: split, or none */
     void *exp_avg, *exp_avg_sq; /* in moment_dtype */
     const void *grad;           /* in grad_dtype */
-    const float *grad_scale; /* device scalar, NULL: 1 */
+    const float *grad_scale;    /* device scalar, NULL: 1 */
     /* On the device: skips the step, and counts those that were; NULL: none is. */
     const struct fsdp_loss_scale *loss_scale;
     void *param;
     uint16_t *rest; /* of a split master; NULL without one */
     enum fsdp_dtype param_dtype;
-    enum fsdp_dtype moment_dtype;  /* F32 or BF16 */
-    enum fsdp_dtype grad_dtype;    /* likewise */
-    struct fsdp_rounding rounding; /* of BF16 moments */
+    enum fsdp_dtype moment_dtype;         /* F32 or BF16 */
+    enum fsdp_dtype grad_dtype;           /* likewise */
+    struct fsdp_rounding rounding;        /* of BF16 moments */
     struct fsdp_rounding weight_rounding; /* of param, without a master */
     size_t nelem;
     int64_t nsteps; /* with this one */

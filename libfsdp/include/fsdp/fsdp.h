@@ -75,12 +75,14 @@ struct fsdp_gather_codec {
     const char *name;   /* for tables, and for the agreement of ranks */
     size_t elem_nbytes; /* of an encoded element */
     bool (*applies)(const struct fsdp_tensor *tensor);
-    /* Enqueue, for nelem elements of any rows of the tensor. amax (device scalar): the whole
-     * tensor's greatest absolute value, the same on all ranks. */
+    /* Enqueue, for nelem elements of any rows of the tensor; decode for pieces of so many (NULL:
+     * one). amax (device scalar): the whole tensor's greatest absolute value, the same on all
+     * ranks. */
     int (*encode)(struct fsdp_lane *lane, void *dst, const float *src, size_t nelem,
                   const double *amax, struct fsdp_err *err);
     int (*decode)(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                  size_t nelem, const double *amax, struct fsdp_err *err);
+                  size_t nelem, const struct fsdp_pieces *pieces, const double *amax,
+                  struct fsdp_err *err);
 };
 /* Tensors of two and more dimensions in F8_E4M3, each with one scale (amax becomes 448). */
 extern const struct fsdp_gather_codec fsdp_gather_float8;

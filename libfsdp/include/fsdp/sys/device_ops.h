@@ -37,6 +37,8 @@ struct fsdp_device_ops {
     int (*event_done)(void *event, bool *done, struct fsdp_err *err);
     int (*event_seconds)(void *from, void *to, double *seconds, struct fsdp_err *err);
     int (*copy)(void *lane, void *dst, const void *src, size_t nbytes, struct fsdp_err *err);
+    int (*copy_pieces)(void *lane, void *dst, const void *src, size_t nbytes,
+                       const struct fsdp_pieces *pieces, struct fsdp_err *err);
     int (*zero)(void *lane, void *dst, size_t nbytes, struct fsdp_err *err);
     int (*cast)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                 enum fsdp_dtype src_dtype, size_t nelem, struct fsdp_err *err);
@@ -51,8 +53,8 @@ struct fsdp_device_ops {
     int (*quantize)(void *lane, void *dst, enum fsdp_dtype narrow, const float *src, size_t nelem,
                     const double *amax, struct fsdp_err *err);
     int (*dequantize)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                      enum fsdp_dtype narrow, size_t nelem, const double *amax,
-                      struct fsdp_err *err);
+                      enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
+                      const double *amax, struct fsdp_err *err);
     int (*nf4_decode)(void *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
     int (*clip_coef)(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err);
     int (*loss_scale_update)(void *lane, struct fsdp_loss_scale *scale, const float *norm,
