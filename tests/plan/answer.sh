@@ -127,6 +127,28 @@ ok "$([ $? = 0 ] && "$launch" -n 2 tiny.yaml checkpoint.path= log.metrics= >log 
 run --model llama --seq 8192 --nodes 4 --search --keep-numerics --goal gpus -o gpus.yaml
 ok "$(holds log '^  1 +[0-9]+ GPUs'; echo $?)" "the fewest GPUs"
 
+# 70B on 8 GPUs: offloading keeps the numerics; where the host is too small for it, other arithmetic is advised, and it says so.
+llama70() {
+    run --model "$TOP/examples/llama-70b" --seq 4096 --gpus 8 --batch 32768 train.micro_batch_size=1 \
+        fsdp.param_dtype=bfloat16 fsdp.activation_checkpointing=full "$@"
+}
+llama70 --advice always
+ok "$(holds log 'makes it fit, and its time' && holds log 'fsdp.offload=optimizer' && ! holds log 'changes numerics|master=none|update_at'; echo $?)" \
+    "what keeps the numerics is advised first, and alone"
+llama70 --advice always --what-if node.host_gib=100
+ok "$(holds log 'makes it fit, but changes numerics; nothing that keeps them is enough' &&
+    holds log 'fsdp.update_at=reduce optim.clip_late=true .*optim.master=none'; echo $?)" "else what changes them, by that name"
+settings=$(sed -n '/makes it fit, but/{n;p;}' log | grep -o -E '[a-z]+\.[a-z_]+=.*')
+llama70 --what-if node.host_gib=100 $settings
+ok $? "with which it fits: $settings"
+llama70 --what-if node.host_gib=100 --search -o 70b.yaml
+ok "$([ $? = 0 ] && holds log '^nothing fits without changing numerics' && holds 70b.yaml 'update_at: reduce'; echo $?)" "a search does the same"
+llama70 --what-if node.host_gib=100 --search -o kept70b.yaml --keep-numerics
+ok "$([ $? != 0 ] && holds log '^nothing fits\.' && ! holds log update_at; echo $?)" "but not with --keep-numerics"
+llama70 --search -o late.yaml --keep-numerics optim.clip_grad_norm=0
+ok "$([ $? = 0 ] && holds log 'update_at=reduce' && ! holds log 'clip_late|changing numerics'; echo $?)" \
+    "without clipping, updates at the reduction keep them"
+
 # ---- refusals --------------------------------------------------------------------------------------
 
 refused 'no run: give' --gpus 8

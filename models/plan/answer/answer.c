@@ -60,6 +60,7 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
 {
     const struct fsdp_mesh_shape shape = fsdp_planned_shape(p->fsdp);
     const int node = q->cluster->clock.net.node_nranks;
+    char grads[32];
 
     snprintf(a->family, sizeof a->family, "%s", p->ops->family(p->model));
     config_word(a->strategy, sizeof a->strategy, p->config, "fsdp.sharding_strategy");
@@ -81,6 +82,11 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->rows = p->batch.rows;
     a->offloads = p->config->fsdp.offload != FSDP_OFFLOAD_NONE;
     a->reshards = p->config->fsdp.reshard_after_forward >= 0;
+    a->clips = p->config->optim.clip_grad_norm > 0;
+    a->reduces_last = p->config->fsdp.reduce_last;
+    a->updates_early = p->config->fsdp.update_at == FSDP_UPDATE_AT_REDUCE;
+    config_word(grads, sizeof grads, p->config, "fsdp.grad_dtype");
+    a->narrow_grads = grads[0] == 'b';
     a->nparams = (double)fsdp_param_nelem_total(p->tree);
     a->ntrained = (double)train_parts_trained(p);
     a->hash = fsdp_plan_hash(p->fsdp);

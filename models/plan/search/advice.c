@@ -224,19 +224,37 @@ static void print_group(const struct advice *a, enum change_group group, int mos
     }
 }
 
-/* Of a run that is too large: what makes it fit, the fastest first. */
-static void print_fits(const struct advice *a, int most, FILE *to)
+/* Those of a group that make a run fit, below a title; at most `nnumerics` settings change numbers.
+ * Returns how many. */
+static int print_fitting(const struct advice *a, enum change_group group, int nnumerics,
+                         const char *title, int most, FILE *to)
 {
     int n = 0;
 
-    for (int buy = 0; buy < 2; buy++) /* settings first, then other clusters */
-        for (int i = 0; i < a->nitems && n < 2 * most; i++) {
-            if (!a->item[i].fits || (a->item[i].change.group == CHANGE_BUY) != (buy != 0))
-                continue;
-            if (!n++)
-                fprintf(to, " makes it fit, and its time against what it would take now\n");
-            print_item(&a->item[i], to);
-        }
+    for (int i = 0; i < a->nitems && n < most; i++) {
+        const struct advised *item = &a->item[i];
+        if (!item->fits || item->change.group != group || item->change.nnumerics > nnumerics)
+            continue;
+        if (!n++)
+            fprintf(to, " makes it fit, %s\n", title);
+        print_item(item, to);
+    }
+    return n;
+}
+
+/* Of a run that is too large: what makes it fit, the fastest first. Numbers are changed only where
+ * nothing else is enough. */
+static void print_fits(const struct advice *a, int most, FILE *to)
+{
+    int n = print_fitting(a, CHANGE_SAME, 0, "and its time against what it would take now",
+                          2 * most, to);
+    const int nnumerics = n ? 0 : CHANGE_MAX_SETTINGS;
+
+    if (!n)
+        n = print_fitting(a, CHANGE_NUMERICS, nnumerics,
+                          "but changes numerics; nothing that keeps them is enough", 2 * most, to);
+    n += print_fitting(a, CHANGE_BATCH, nnumerics, "with another batch", most, to);
+    n += print_fitting(a, CHANGE_BUY, nnumerics, "on another cluster", most, to);
     if (!n)
         fprintf(to, " nothing alone and no pair makes it fit: give it more GPUs, or search with "
                     "--search\n");

@@ -97,19 +97,41 @@ static void add_micro_batches(struct changes *l, const struct answer *a)
 static void add_numerics(struct changes *l)
 {
     static const char *const settings[] = {
-        "fsdp.param_dtype=bfloat16",
-        "fsdp.reduce_dtype=bfloat16",
-        "fsdp.gather_dtype=float8_e4m3",
-        "model.linear_dtype=float8_e4m3",
-        "optim.moment_dtype=bfloat16",
-        "optim.name=adamw8bit",
-        "optim.master=none",
-        "fsdp.grad_dtype=bfloat16",
-        "optim.master=none optim.moment_dtype=bfloat16 fsdp.grad_dtype=bfloat16",
-        "fsdp.update_at=reduce optim.clip_late=true"};
+        "fsdp.param_dtype=bfloat16",     "fsdp.reduce_dtype=bfloat16",
+        "fsdp.gather_dtype=float8_e4m3", "model.linear_dtype=float8_e4m3",
+        "optim.moment_dtype=bfloat16",   "optim.name=adamw8bit"};
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);
+}
+
+enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *a)
+{
+    snprintf(out, CHANGE_EARLY_NBYTES, "%s%s%s", a->updates_early ? "" : "fsdp.update_at=reduce",
+             a->clips && !a->updates_early ? " optim.clip_late=true" : "",
+             a->narrow_grads ? " fsdp.grad_dtype=float32" : "");
+    return a->clips || a->narrow_grads ? CHANGE_NUMERICS : CHANGE_SAME;
+}
+
+/* For memory alone: they make no step faster that fits without them. There is no shard to sum
+ * several micro-steps in; their rows are one micro-step then. */
+static void add_savings(struct changes *l, const struct answer *a)
+{
+    const char *none = "optim.master=none optim.moment_dtype=bfloat16";
+    char early[CHANGE_EARLY_NBYTES], rows[CHANGE_TEXT] = "";
+    const enum change_group group = change_early(early, a);
+
+    add_change(l, CHANGE_NUMERICS, "optim.master=none");
+    add_change(l, CHANGE_NUMERICS, "%s", none);
+    if (a->updates_early)
+        return;
+    add_change(l, CHANGE_NUMERICS, "fsdp.grad_dtype=bfloat16");
+    add_change(l, CHANGE_NUMERICS, "%s fsdp.grad_dtype=bfloat16", none);
+    if (a->accumulation > 1 && !a->reduces_last)
+        snprintf(rows, sizeof rows, " train.micro_batch_size=%d", a->micro_rows * a->accumulation);
+    add_change(l, group, "%s%s", early, rows);
+    add_change(l, CHANGE_NUMERICS, "%s%s %s", early, rows, none);
+    add_change(l, CHANGE_NUMERICS, "%s%s %s fsdp.reduce_dtype=bfloat16", early, rows, none);
 }
 
 /* More rows of a micro-batch alone are another change, where the step has them. */
@@ -151,6 +173,8 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     add_schedule(&list, a);
     add_micro_batches(&list, a);
     add_numerics(&list);
+    if (!a->fits)
+        add_savings(&list, a);
     add_batches(&list, a);
     add_cluster(&list, a, q);
     return list.count;

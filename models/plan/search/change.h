@@ -27,6 +27,11 @@ struct change {
  * Returns their number, at most max. Pure. */
 int change_list(struct change *out, int max, const struct answer *answer,
                 const struct question *question);
+/* Settings of updates at the reduction (fsdp.update_at) that the run allows, separated by spaces,
+ * and what they change: CHANGE_SAME where the run does not clip. Before them come other settings,
+ * where there are any. "" where the run has them already. */
+enum { CHANGE_EARLY_NBYTES = 3 * CHANGE_TEXT };
+enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *answer);
 /* Two at once. false where both set one key, or they are too many. */
 bool change_join(struct change *out, const struct change *a, const struct change *b);
 /* "fsdp.two_level=true train.micro_batch_size=2", "--what-if gpu=h200", "--gpus 64": what one

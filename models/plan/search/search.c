@@ -90,10 +90,46 @@ enum { TYPE_REDUCE = 1, TYPE_GATHER = 2, TYPE_MOMENTS = 4 };
 
 struct point {
     int strategy, rows, checkpointing, types;
-    int saving; /* 0: nothing; 1: split masters; 2: the optimizer offloaded; 3: parameters, too */
+    int saving; /* of savings[] */
     bool split;
     int refined; /* 0: nothing; 1: prefetch; 2: buffers; 3: both */
 };
+
+/* What saves memory and costs time, each tried where the one before is too little. Those from
+ * LAST_RESORT on change numbers: they are tried where nothing fits without them. */
+enum early { LATE, EARLY_IF_SAME, EARLY };
+static const struct saving {
+    const char *offload, *settings[2];
+    bool split;
+    enum early early; /* updates at the reduction, EARLY_IF_SAME: if that changes no numbers */
+    int nnumerics;    /* without those of `early` */
+} savings[] = {
+    {.offload = "none"},
+    {.offload = "none", .split = true},
+    {.offload = "none", .split = true, .early = EARLY_IF_SAME},
+    {.offload = "optimizer", .split = true, .early = EARLY_IF_SAME},
+    {.offload = "optimizer", .split = true},
+    {.offload = "params", .split = true, .early = EARLY_IF_SAME},
+    {.offload = "params", .split = true},
+    {.offload = "none", .settings = {"fsdp.grad_dtype=bfloat16"}, .split = true, .nnumerics = 1},
+    {.offload = "none", .split = true, .early = EARLY},
+    {.offload = "none", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
+    {.offload = "optimizer", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
+    {.offload = "params", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
+};
+enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 7 };
+
+/* "" where the point is not updated early. */
+static bool early_settings(char out[CHANGE_EARLY_NBYTES], const struct space *s,
+                           const struct point *p)
+{
+    const enum early early = savings[p->saving].early;
+    const bool changes = change_early(out, &s->base) != CHANGE_SAME;
+
+    if (early == LATE || s->base.updates_early || (changes && early == EARLY_IF_SAME))
+        out[0] = 0;
+    return out[0] && changes;
+}
 
 static void add_setting(struct change *c, const char *text)
 {
@@ -103,13 +139,13 @@ static void add_setting(struct change *c, const char *text)
 
 static void describe(struct change *c, const struct space *s, const struct point *p)
 {
-    static const char *const savings[] = {"fsdp.offload=none", "fsdp.offload=none",
-                                          "fsdp.offload=optimizer", "fsdp.offload=params"};
     const struct strategy *strategy = &s->strategy[p->strategy];
-    char text[CHANGE_TEXT];
+    const struct saving *saving = &savings[p->saving];
+    char text[CHANGE_TEXT], early[CHANGE_EARLY_NBYTES], *at = early;
 
-    *c = (struct change){.group = p->types ? CHANGE_NUMERICS : CHANGE_SAME,
-                         .nnumerics = __builtin_popcount((unsigned)p->types)};
+    *c = (struct change){.nnumerics = __builtin_popcount((unsigned)p->types) + saving->nnumerics};
+    c->nnumerics += early_settings(early, s, p);
+    c->group = c->nnumerics ? CHANGE_NUMERICS : CHANGE_SAME;
     for (int i = 0; i < strategy->nsettings; i++)
         add_setting(c, strategy->settings[i]);
     snprintf(text, sizeof text, "train.micro_batch_size=%d", s->rows[p->rows]);
@@ -131,8 +167,14 @@ static void describe(struct change *c, const struct space *s, const struct point
         add_setting(c, "fsdp.reshard_after_forward=auto");
     if (p->split)
         add_setting(c, "optim.master=split");
-    if (p->saving > 1 || s->base.offloads)
-        add_setting(c, savings[p->saving]);
+    for (size_t i = 0; i < 2 && saving->settings[i]; i++)
+        add_setting(c, saving->settings[i]);
+    for (char *setting; *early && (setting = strsep(&at, " "));)
+        add_setting(c, setting);
+    if (strcmp(saving->offload, "none") != 0 || s->base.offloads) {
+        snprintf(text, sizeof text, "fsdp.offload=%s", saving->offload);
+        add_setting(c, text);
+    }
     if (p->refined & 1)
         add_setting(c, "fsdp.backward_prefetch=2");
     if (p->refined & 2)
@@ -295,24 +337,38 @@ static enum tried try_point(struct space *s, const struct point *p)
     return TRIED_LARGE;
 }
 
-/* What saves memory costs time, so that each is tried only where there is too little without it. */
-static void try_savings(struct space *s, struct point p)
+/* Is it what another saving is already, in this run? */
+static bool is_repeated(const struct space *s, const struct point *p)
 {
-    bool splits = bound_has_masters(&s->base); /* nor in fp32, for instance */
+    const struct saving *saving = &savings[p->saving];
+    char early[CHANGE_EARLY_NBYTES];
 
-    for (p.saving = 0; p.saving < 4 && goes_on(s); p.saving++) {
-        p.split = p.saving > 0 && splits;
-        if (p.saving == 1 && !splits)
+    if (p->saving == SPLIT)
+        return !p->split;
+    if (saving->nnumerics && saving->early == LATE) /* shards in bf16 */
+        return s->base.updates_early || s->base.narrow_grads;
+    early_settings(early, s, p);
+    return saving->early != LATE && !saving->nnumerics && !*early;
+}
+
+/* What saves memory costs time, so that each is tried only where there is too little without it. */
+static void try_savings(struct space *s, struct point p, int first, int end)
+{
+    bool splits = bound_has_masters(&s->base) && strcmp(s->base.gathered, "float32") != 0;
+
+    for (p.saving = first; p.saving < end && goes_on(s); p.saving++) {
+        p.split = savings[p.saving].split && splits;
+        if (is_repeated(s, &p))
             continue;
         const enum tried tried = try_point(s, &p);
         if (tried == TRIED_FITS || (tried == TRIED_NOT && p.saving == 0))
             return;
-        if (tried == TRIED_NOT && p.saving == 1)
+        if (tried == TRIED_NOT && p.saving == SPLIT)
             splits = false;
     }
 }
 
-static void search_space(struct space *s)
+static void search_points(struct space *s, int first, int end)
 {
     struct point p = {0};
 
@@ -322,8 +378,19 @@ static void search_space(struct space *s)
                 for (p.strategy = s->nstrategies - 1; p.strategy >= 0; p.strategy--) {
                     if (!goes_on(s))
                         return;
-                    try_savings(s, p);
+                    try_savings(s, p, first, end);
                 }
+}
+
+static void search_space(struct space *s)
+{
+    search_points(s, 0, LAST_RESORT);
+    if (s->out->nfront && !s->out->last_resort)
+        return;
+    if (s->opts->keep_numerics || !s->out->complete)
+        return;
+    search_points(s, LAST_RESORT, NSAVINGS);
+    s->out->last_resort = s->out->nfront > 0;
 }
 
 /* ---- refining -------------------------------------------------------------------------------- */

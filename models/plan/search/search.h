@@ -4,8 +4,10 @@
  *
  * The space is strategy, size of the shard group and levels, rows of a micro-batch, activation
  * checkpointing, and unless numbers are to stay, types that are sent, reduced and kept. A point
- * that does not fit is tried again with what saves memory and costs time: split masters, then
- * offloading. The best points are refined by prefetch and buffers.
+ * that does not fit is tried again with what saves memory and costs time: split masters, updates at
+ * the reduction where the run does not clip, then offloading. Where nothing fits, all are tried
+ * again with gradient shards in bf16 or none, and without masters. The best points are refined by
+ * prefetch and buffers.
  *
  * Bounds spare plans: no step is shorter than its work without any communication, and no memory
  * smaller than states and activations alone. Both follow from plans that differ in the strategy
@@ -46,6 +48,7 @@ struct search_result {
     int ncut; /* points that had no place there, the worst for the goal */
     int nplanned, npruned, nrefused, nlarge; /* nlarge: planned, and did not fit */
     bool complete;
+    bool last_resort; /* nothing fits without what is tried last: those settings change numbers */
     /* Where nothing fits: of what does not fit, the one with the least memory. */
     struct search_point least;
 };

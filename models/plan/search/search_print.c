@@ -82,6 +82,10 @@ void search_print(const struct search_result *r, const struct question *q,
             print_settings(&r->least, to);
         return;
     }
+    if (r->last_resort)
+        fprintf(to,
+                "nothing fits without changing numerics: gradient shards in bf16 or none, clipping "
+                "by the\nnorm of the step before, or no masters (docs/memory.md)\n");
     fprintf(to,
             "best first, by %s; = within %d %% of it. The others are better in something else:\n"
             "memory, time, number of GPUs, or fewer changes of arithmetic\n\n",
