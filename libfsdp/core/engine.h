@@ -151,6 +151,7 @@ struct engine_mem {
 
 struct engine_offload {
     char **slots; /* [opts.offload_slots] of offloaded state, or NULL */
+    bool in_file; /* all but gathered copies, of which no file is made; those are on the host */
     /* Where that lives in a file; and what each slot passes through on the host, NULL where the
      * device can be read and written by it. */
     struct offload_file *file;

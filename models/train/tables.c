@@ -78,8 +78,9 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
                c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
     if (c->fsdp.offload)
         report_row(report, "offloaded", "%s, to %s%s, through %" PRId64 " place%s on the device",
-                   c->fsdp.offload == FSDP_OFFLOAD_PARAMS ? "parameters and the optimizer's state"
-                                                          : "the optimizer's state",
+                   c->fsdp.offload != FSDP_OFFLOAD_PARAMS ? "the optimizer's state"
+                   : *c->fsdp.offload_dir ? "parameters to host memory, the optimizer's state"
+                                          : "parameters and the optimizer's state",
                    *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
     report_row(report, "types", "parameters %s%s%s, logits %s, gradients reduced in %s",

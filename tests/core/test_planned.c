@@ -74,7 +74,7 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
     o->activation_checkpointing = (int)draw(seed, 3);
     o->offload = (enum fsdp_offload)draw(seed, 3);
     o->offload_slots = 1 + (int)draw(seed, 3);
-    if (o->offload == FSDP_OFFLOAD_OPTIMIZER && draw(seed, 2))
+    if (o->offload != FSDP_OFFLOAD_NONE && draw(seed, 2))
         o->offload_dir = ".";
     if (draw(seed, 4) == 0)
         o->frozen = frozen;

@@ -82,8 +82,8 @@ same "two ranks, adapters on these experts, accumulated" "-n 2" "model.path=$TES
     lora.r=3 'lora.target_parameters=[gate_up_proj,down_proj]' train.micro_batch_size=2 fsdp.param_dtype=bfloat16 \
     fsdp.output_dtype=float32
 # One rank: a writer's wait comes at another moment on each, and with it another order at random.
-same "all of it offloaded, saved in the background" "-n 1" "${offloaded[@]}" checkpoint.interval=2 \
-    checkpoint.async=true
+same "all of it offloaded, the optimizer's state to files, saved in the background" "-n 1" "${offloaded[@]}" \
+    "fsdp.offload_dir=$TEST_TMP" checkpoint.interval=2 checkpoint.async=true
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
 
 "$BIN/ckpt-merge" -q "$TEST_TMP/cpu" -o "$TEST_TMP/base/" >"$TEST_TMP/merge.out" 2>&1

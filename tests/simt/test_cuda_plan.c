@@ -185,6 +185,8 @@ static void test_plans(const char *folder, int T)
     s.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
     s.opts.offload_dir = ".";
     compare("bf16, offloaded to files", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    s.opts.offload = FSDP_OFFLOAD_PARAMS;
+    compare("bf16, and parameters to the host", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
 }
 
 /* Rows of files are apart from those of the host's memory. */

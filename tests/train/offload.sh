@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
-# Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files, end in the bits of a run that
+# Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files with either, end in the bits of a run that
 # keeps them on the device: accumulated, clipped, saved, saved in the background, resumed either way.
 set -u
 cd "$TEST_TMP" || exit 1
@@ -24,13 +24,13 @@ END
 narrow="fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split"
 
 declare -A to=([optimizer]=fsdp.offload=optimizer [params]=fsdp.offload=params
-    [files]="fsdp.offload=optimizer fsdp.offload_dir=disk")
+    [files]="fsdp.offload=optimizer fsdp.offload_dir=disk" [both]="fsdp.offload=params fsdp.offload_dir=disk")
 mkdir disk
 compare() { # text, ranks, settings
     # shellcheck disable=SC2086
     run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
     local here=here$n what
-    for what in optimizer params files; do
+    for what in optimizer params files both; do
         # shellcheck disable=SC2086
         run -n "$2" run.yaml $3 ${to[$what]} checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
             checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&
@@ -70,12 +70,13 @@ ok "$([ $? = 0 ] && holds log "the optimizer's state, to host memory, through 2 
 run -v -n 2 run.yaml ${to[files]} train.steps=1
 ok "$([ $? = 0 ] && holds log "the optimizer's state, to files in disk, through 2 places" &&
     holds log 'state offloaded to a file' && ! holds log 'state offloaded to the host'; echo $?)" "those of files, too"
+run -v -n 2 run.yaml $narrow ${to[both]} train.steps=1
+ok "$([ $? = 0 ] && holds log "parameters to host memory, the optimizer's state, to files in disk" &&
+    holds log 'state offloaded to a file' && holds log 'parameters offloaded to the host'; echo $?)" "and those of both"
 ok "$([ -z "$(ls -A disk)" ]; echo $?)" "none of which stays"
 "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=optimizer fsdp.offload_dir=none >log 2>err
 ok "$([ $? != 0 ] && holds err 'offloaded state of rank ' && holds err ', in none/' && holds err 'No such file or directory' &&
     holds err 'fsdp.offload_dir'; echo $?)" "a folder that is not there is refused"
-"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params fsdp.offload_dir=disk >log 2>err
-ok "$([ $? != 0 ] && holds err 'fsdp.offload_dir'; echo $?)" "and parameters in files"
 why=$(why_no_disk own)
 if [ -z "$why" ]; then
     mkdir small

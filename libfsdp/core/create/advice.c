@@ -192,7 +192,8 @@ enum { NKNOBS = sizeof knobs / sizeof knobs[0], NTOLD = 3 };
 /* The device gave what it was asked for, and the host did not. */
 static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
 {
-    const bool in_file = opts->offload_dir && *opts->offload_dir;
+    const bool in_file =
+        opts->offload == FSDP_OFFLOAD_OPTIMIZER && opts->offload_dir && *opts->offload_dir;
     return opts->offload != FSDP_OFFLOAD_NONE && !in_file && !fsdp_device_is_host(f->device) &&
            f->mem.device && !f->mem.host;
 }

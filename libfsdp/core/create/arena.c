@@ -39,7 +39,7 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 struct rows {
     uint64_t decoded, frozen, nf4, bare, master, rest, joined, wide_grad, optim, grad, param, kept,
         staging, unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work,
-        scalars, passing, host, staged;
+        scalars, passing, host, file, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -180,14 +180,22 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int k = 0; k < f->opts.offload_slots; k++)
-        f->offload.staged_slots[k] = take_row(c, offload_slot_nbytes(f), &rows->staged);
+        f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
 }
 
 /* What is offloaded, flat by flat. */
 static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++)
-        offload_place(f, i, take_row(c, offload_nbytes(f, i), &rows->host));
+        offload_place(f, i, OFFLOAD_HOST,
+                      take_row(c, offload_home_nbytes(f, i, OFFLOAD_HOST), &rows->host));
+}
+
+static void plan_file(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    for (int i = 0; i < f->units.nflats; i++)
+        offload_place(f, i, OFFLOAD_FILE,
+                      take_row(c, offload_home_nbytes(f, i, OFFLOAD_FILE), &rows->file));
 }
 
 static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
@@ -284,13 +292,13 @@ static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
 {
     struct rows ignored = {0};
     struct cursor c = {0};
-    plan_host(f, &c, &ignored);
+    plan_file(f, &c, &ignored);
     if (c.pos == 0)
         return FSDP_OK;
     FSDP_TRY(fsdp_err_blame(
         err, offload_file_create(&f->offload.file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
     c = (struct cursor){.base = offload_file_base(f->offload.file)};
-    plan_host(f, &c, &ignored);
+    plan_file(f, &c, &ignored);
     if (fsdp_device_is_host(f->device))
         return FSDP_OK;
     return place_plan(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err);
@@ -306,6 +314,15 @@ static void row(struct engine_mem *mem, const char *what, const char *dtypes, ui
     to->host = to->file = false;
     snprintf(to->what, sizeof to->what, "%s%s%s", what, dtypes ? ", " : "", dtypes ? dtypes : "");
     to->nbytes = nbytes;
+}
+
+static void host_row(struct engine_mem *mem, const char *what, bool file, uint64_t nbytes)
+{
+    row(mem, what, NULL, nbytes);
+    if (!nbytes)
+        return;
+    mem->rows[mem->nrows - 1].host = true;
+    mem->rows[mem->nrows - 1].file = file;
 }
 
 int arena_plan(struct fsdp *f, struct fsdp_err *err)
@@ -329,8 +346,10 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->offload.staged_slots =
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
+    f->offload.in_file = offload_in_file(&f->opts);
     measure_plan(f, plan_host, &rows);
-    if (offload_in_file(&f->opts) && !fsdp_device_is_host(f->device))
+    measure_plan(f, plan_file, &rows);
+    if (f->offload.in_file && !fsdp_device_is_host(f->device))
         measure_plan(f, plan_staged, &rows);
     measure_plan(f, plan_device, &rows);
     measure_plan(f, plan_gather, &rows);
@@ -361,16 +380,12 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(mem, "activations, recomputed", NULL, rows.recomputed);
     row(mem, "activations, workspace", NULL, rows.work);
     row(mem, "scalars", NULL, rows.scalars);
-    bool in_file = offload_in_file(&f->opts);
-    row(mem, in_file ? "state offloaded to a file" : "state offloaded to the host", NULL,
-        rows.host);
-    if (rows.host) {
-        f->mem.rows[f->mem.nrows - 1].host = true;
-        f->mem.rows[f->mem.nrows - 1].file = in_file;
-    }
-    row(mem, "on its way between file and device", NULL, rows.staged);
-    if (rows.staged)
-        f->mem.rows[f->mem.nrows - 1].host = true;
+    host_row(mem,
+             f->offload.in_file ? "parameters offloaded to the host"
+                                : "state offloaded to the host",
+             false, rows.host);
+    host_row(mem, "state offloaded to a file", true, rows.file);
+    host_row(mem, "on its way between file and device", false, rows.staged);
     return FSDP_OK;
 }
 
@@ -404,8 +419,7 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
     FSDP_TRY(place_plan(f, plan_device, &f->mem.device, NULL, &ignored, err));
     if (offload_dir && *offload_dir)
         FSDP_TRY(place_file(f, offload_dir, err));
-    else
-        FSDP_TRY(place_plan(f, plan_host, &f->mem.host, NULL, &ignored, err));
+    FSDP_TRY(place_plan(f, plan_host, &f->mem.host, NULL, &ignored, err));
     return scale_begin(f, err);
 }
 

@@ -4,6 +4,9 @@
  * order, each on a boundary of PART_ALIGN, there and in a state slot alike:
  *
  *   master | rest | optimizer tensors ... | the gathered copy
+ *
+ * With a file the gathered copy is apart, in host memory: every gather reads it, and a step reads
+ * and writes the others once.
  */
 #include "offload.h"
 
@@ -15,7 +18,8 @@ enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_SLOTS };
 
 struct part {
     void **at; /* of the flat_state that is asked about */
-    uint64_t pos, nbytes;
+    uint64_t pos, nbytes; /* pos: in a slot */
+    enum offload_home home;
 };
 
 bool offload_param(const struct fsdp *f, int flat)
@@ -44,15 +48,7 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
                          flat_sent_name(&f->units.flats[k]));
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
         }
-    if (f->opts.offload == FSDP_OFFLOAD_NONE)
-        return FSDP_OK;
-    if (f->opts.offload == FSDP_OFFLOAD_PARAMS && offload_in_file(&f->opts)) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "files hold the optimizer's state alone: offload the optimizer, or parameters "
-                     "to host memory");
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_dir");
-    }
-    if (f->opts.offload_slots >= 1)
+    if (f->opts.offload == FSDP_OFFLOAD_NONE || f->opts.offload_slots >= 1)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EINVAL, "%d places for offloaded state: there must be one",
                  f->opts.offload_slots);
@@ -61,11 +57,11 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static int add_part(struct part *parts, int n, void **at, uint64_t nbytes)
+static int add_part(struct part *parts, int n, void **at, uint64_t nbytes, enum offload_home home)
 {
     uint64_t pos = n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
     pos = (pos + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    parts[n] = (struct part){at, pos, nbytes};
+    parts[n] = (struct part){at, pos, nbytes, home};
     return n + 1;
 }
 
@@ -75,19 +71,20 @@ static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat
     const struct flat *flat = &f->units.flats[flat_index];
     uint64_t nelem = flat->cut.shard_nelem;
     bool split = flat_is_split(f, flat), apart = flat_is_apart(f, flat);
+    const enum offload_home home = f->offload.in_file ? OFFLOAD_FILE : OFFLOAD_HOST;
     int n = 0;
 
     if (!offload_state(f, flat_index))
         return 0;
     if (apart && !flat->codec) /* encoding reads all masters at once */
-        n = add_part(parts, n, (void **)&s->master, nelem * sizeof *s->master);
+        n = add_part(parts, n, (void **)&s->master, nelem * sizeof *s->master, home);
     if (split)
-        n = add_part(parts, n, (void **)&s->rest, nelem * sizeof *s->rest);
+        n = add_part(parts, n, (void **)&s->rest, nelem * sizeof *s->rest, home);
     for (int k = 0; flat->trainable && k < f->optim.nslots; k++)
         if (slots_nbytes(f, flat_index, k))
-            n = add_part(parts, n, &s->optim[k], slots_nbytes(f, flat_index, k));
+            n = add_part(parts, n, &s->optim[k], slots_nbytes(f, flat_index, k), home);
     if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
-        n = add_part(parts, n, &s->param, gather_shard_nbytes(flat));
+        n = add_part(parts, n, &s->param, gather_shard_nbytes(flat), OFFLOAD_HOST);
     return n;
 }
 
@@ -96,30 +93,54 @@ static uint64_t end_of(const struct part *parts, int n)
     return n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
 }
 
-uint64_t offload_nbytes(const struct fsdp *f, int flat)
+/* The parts that live there, which follow each other: the first of them, and their number. */
+static const struct part *parts_at(const struct part *parts, int n, enum offload_home home,
+                                   int *nthere)
+{
+    while (n && parts->home != home)
+        parts++, n--;
+    *nthere = 0;
+    while (*nthere < n && parts[*nthere].home == home)
+        ++*nthere;
+    return parts;
+}
+
+uint64_t offload_home_nbytes(const struct fsdp *f, int flat, enum offload_home home)
 {
     struct part parts[MAX_PARTS];
     struct flat_state s = {0};
-    return end_of(parts, parts_of(parts, f, flat, &s));
+    int n;
+    const struct part *first = parts_at(parts, parts_of(parts, f, flat, &s), home, &n);
+    return n ? end_of(first, n) - first->pos : 0;
 }
 
 uint64_t offload_slot_nbytes(const struct fsdp *f)
 {
     uint64_t most = 0;
     for (int k = 0; k < f->units.nflats; k++) {
-        uint64_t nbytes = offload_nbytes(f, k);
+        struct part parts[MAX_PARTS];
+        struct flat_state s = {0};
+        uint64_t nbytes = end_of(parts, parts_of(parts, f, k, &s));
         most = nbytes > most ? nbytes : most;
     }
     return most;
 }
 
-/* Where a master is the gathered copy the two move together. */
-static void point(struct flat_state *s, const struct part *parts, int n, bool one, char *base)
+uint64_t offload_staged_nbytes(const struct fsdp *f)
+{
+    uint64_t most = 0;
+    for (int k = 0; k < f->units.nflats; k++) {
+        uint64_t nbytes = offload_home_nbytes(f, k, OFFLOAD_FILE);
+        most = nbytes > most ? nbytes : most;
+    }
+    return most;
+}
+
+/* base: where the first part is. */
+static void point(const struct part *parts, int n, char *base)
 {
     for (int i = 0; i < n; i++)
-        *parts[i].at = base ? base + parts[i].pos : NULL;
-    if (one)
-        s->master = s->param;
+        *parts[i].at = base ? base + (parts[i].pos - parts[0].pos) : NULL;
 }
 
 static bool is_one(const struct fsdp *f, int flat)
@@ -127,12 +148,16 @@ static bool is_one(const struct fsdp *f, int flat)
     return flat_is_one(f, &f->units.flats[flat]);
 }
 
-void offload_place(struct fsdp *f, int flat, char *base)
+/* Where a master is the gathered copy the two move together. */
+void offload_place(struct fsdp *f, int flat, enum offload_home home, char *base)
 {
     struct part parts[MAX_PARTS];
     struct flat_state *s = &f->flats[flat];
-    int n = parts_of(parts, f, flat, s);
-    point(s, parts, n, offload_param(f, flat) && is_one(f, flat), base);
+    int n;
+    const struct part *first = parts_at(parts, parts_of(parts, f, flat, s), home, &n);
+    point(first, n, base);
+    if (offload_param(f, flat) && is_one(f, flat))
+        s->master = s->param;
 }
 
 struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
@@ -141,7 +166,9 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
     struct part parts[MAX_PARTS];
     int n = slot < 0 ? 0 : parts_of(parts, f, flat, &s);
     if (n)
-        point(&s, parts, n, is_one(f, flat), f->offload.slots[slot]);
+        point(parts, n, f->offload.slots[slot]);
+    if (n && is_one(f, flat))
+        s.master = s.param;
     return s;
 }
 
@@ -149,7 +176,7 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 
 enum way { FETCH, STORE, STORE_BEHIND };
 
-/* All of a flat's parts at once: they lie in the file as in a slot, and in whole blocks. */
+/* Parts of a flat at once: they lie in the file as in a slot, and in whole blocks. */
 static int copy_file(struct engine_offload *offload, const struct part *parts, int n, int slot,
                      enum way way, struct fsdp_lane *lane, struct fsdp_err *err)
 {
@@ -175,9 +202,12 @@ static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct f
     struct part parts[MAX_PARTS];
     int n = parts_of(parts, f, flat, &home);
 
-    if (n && f->offload.file)
-        return copy_file(&f->offload, parts, n, slot, way, lane, err);
-    for (int i = 0; i < n; i++) {
+    int nfile;
+    const struct part *in_file = parts_at(parts, n, OFFLOAD_FILE, &nfile);
+
+    if (nfile) /* the first in the slot, too */
+        FSDP_TRY(copy_file(&f->offload, in_file, nfile, slot, way, lane, err));
+    for (int i = nfile; i < n; i++) {
         void *at_home = *parts[i].at, *there = f->offload.slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
                            err));
@@ -219,7 +249,7 @@ int offload_copy(const struct fsdp *f, struct fsdp_lane *lane, void *dst, const 
 
     if (!staged || (!read && !offload_file_holds(f->offload.file, dst)))
         return offload_copy_host(&f->offload, lane, dst, src, nbytes, err);
-    for (size_t at = 0, n, most = offload_slot_nbytes(f); at < nbytes; at += n) {
+    for (size_t at = 0, n, most = offload_staged_nbytes(f); at < nbytes; at += n) {
         n = nbytes - at < most ? nbytes - at : most;
         FSDP_TRY(offload_copy_host(&f->offload, lane, staged, from + at, n, err));
         FSDP_TRY(offload_copy_host(&f->offload, lane, to + at, staged, n, err));

@@ -9,16 +9,19 @@
  * is the gathered copy? */
 bool offload_state(const struct fsdp *f, int flat);
 bool offload_param(const struct fsdp *f, int flat);
-/* And is that in a file instead? Asked while planning. */
+/* And is the state in a file instead? Asked while planning. */
 bool offload_in_file(const struct fsdp_opts *opts);
 /* FSDP_EINVAL, FSDP_EUNSUPPORTED for options that cannot be had together. */
 int offload_plan(const struct fsdp *f, struct fsdp_err *err);
 
-/* Bytes of a flat's offloaded parts, each at its place: in a state slot as in host memory. */
-uint64_t offload_nbytes(const struct fsdp *f, int flat);
-uint64_t offload_slot_nbytes(const struct fsdp *f); /* the most of a flat that is updated */
-/* Points the flat's state into host memory, or the file, at base (may be NULL). */
-void offload_place(struct fsdp *f, int flat, char *base);
+/* Where a part lives: gathered copies are in host memory even if the rest is in a file. */
+enum offload_home { OFFLOAD_HOST, OFFLOAD_FILE };
+/* Bytes of a flat's parts there, each at its place. */
+uint64_t offload_home_nbytes(const struct fsdp *f, int flat, enum offload_home home);
+uint64_t offload_slot_nbytes(const struct fsdp *f);   /* the most of a flat's parts together */
+uint64_t offload_staged_nbytes(const struct fsdp *f); /* of those in the file */
+/* Points the parts that live there into it, at base (may be NULL). */
+void offload_place(struct fsdp *f, int flat, enum offload_home home, char *base);
 /* The flat's state with the device's copies in a slot in place of what is offloaded. */
 struct flat_state offload_at(const struct fsdp *f, int flat, int slot);
 /* What FETCH and STORE copy of a flat. */

@@ -152,13 +152,15 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
     return seconds > host ? seconds : host;
 }
 
-/* Is offloaded state on disks? */
-static bool is_in_files(const struct fsdp *f)
+/* Bytes/s of a copy of nbytes that would have `rate`, where a part of them is on disks. */
+static double with_disks(const struct fsdp *f, const struct sched_op *op, double nbytes,
+                         double rate, double file_rate)
 {
-    for (int i = 0; i < f->mem.nrows; i++)
-        if (f->mem.rows[i].file)
-            return true;
-    return false;
+    const double filed =
+        op->kind == SCHED_LOAD ? 0 : (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE);
+    const double least = filed > 0 && file_rate > 0 ? filed / file_rate : 0;
+
+    return least > 0 && nbytes / least < rate ? nbytes / least : rate;
 }
 
 struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
@@ -178,10 +180,8 @@ struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
         cost.transfer = fsdp_host_transfer(
             &clock->net, op->lane == SCHED_DOWNLOADS ? FSDP_LINK_DOWN : FSDP_LINK_UP,
             (double)info->copied(&sizes));
-        const double file = clock->net.file_nbytes_per_s;
-        const bool in_file = op->kind != SCHED_LOAD && is_in_files(f);
-        if (in_file && file > 0 && file < cost.transfer.rate)
-            cost.transfer.rate = file;
+        cost.transfer.rate = with_disks(f, op, (double)info->copied(&sizes), cost.transfer.rate,
+                                        clock->net.file_nbytes_per_s);
         cost.transfers = true;
     } else if (info->collective) {
         const struct sched_collective c = info->collective(&sizes);

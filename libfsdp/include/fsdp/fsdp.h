@@ -161,8 +161,9 @@ struct fsdp_opts {
     int grad_buffers;
     enum fsdp_offload offload;
     int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
-    /* OPTIMIZER: a folder for files, one for each rank without a name, in which that state lives
-     * instead of host memory; may differ between hosts. NULL or empty: none. */
+    /* A folder for files, one for each rank without a name, in which offloaded state lives instead
+     * of host memory; of PARAMS the gathered copies' shards remain there. It may differ between
+     * hosts. NULL or empty: none. */
     const char *offload_dir;
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */

@@ -155,8 +155,9 @@ extern "C" {
         "Units of offloaded state on the device at a time; with 2 one is copied while the " \
         "other is updated", INT, AGREED, offload_slots) \
     ROW(fsdp, offload_dir, STRING, "", NULL, \
-        "With offload optimizer: a folder on fast local disks (NVMe) in which that state " \
-        "lives, in a file for each rank, instead of host memory; empty: none", \
+        "A folder on fast local disks (NVMe) in which offloaded state lives, in a file for each " \
+        "rank, instead of host memory; with offload params the shards that are gathered remain in " \
+        "host memory; empty: none", \
         TEXT, OWN, offload_dir) \
     ROW(fsdp, activation_checkpointing, CHOICE, "none", "none|full|selective", \
         "Activations that are recomputed in the backward pass. full: all of a module's; selective: the " \
