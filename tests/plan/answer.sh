@@ -149,6 +149,32 @@ llama70 --search -o late.yaml --keep-numerics optim.clip_grad_norm=0
 ok "$([ $? = 0 ] && holds log 'update_at=reduce' && ! holds log 'clip_late|changing numerics'; echo $?)" \
     "without clipping, updates at the reduction keep them"
 
+# 10^12 parameters on 64 GPUs: within a GPU's memory, and a node's host memory and disks, of which each is a limit.
+llama1t() {
+    (cd "$TOP" && timeout -k 5 120 "$BIN/fsdp-plan" tests/plan/llama-1t/run.yaml --gpus 64 \
+        --cluster tests/plan/llama-1t/cluster.yaml "$@") >log 2>err
+}
+llama1t --json -
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+a = json.load(open("log"))
+m, rows = a["memory"], {r["what"]: r for r in a["memory"]["rows"]}
+assert 1e12 < a["run"]["parameters"] < 1.02e12 and a["run"]["gpus"] == 64 and a["run"]["nodes"] == 8, a["run"]
+assert m["fits"] and m["planned_bytes"] + m["reserved_bytes"] < 80e9, m
+assert not any("gradient shards" in w or "masters" in w or w.startswith("optimizer state") for w in rows), rows.keys()
+assert m["node_host_limit_bytes"] < 2e12 and m["node_file_limit_bytes"] < 8 * 3.8e12 + 1e9, m
+# 2 bytes a parameter in host memory, 12 in files, of an eighth of them.
+assert abs(rows["parameters offloaded to the host"]["bytes"] * 64 / (2 * a["run"]["parameters"]) - 1) < 0.03, rows
+assert abs(m["node_file_bytes"] * 8 / (12 * a["run"]["parameters"]) - 1) < 0.03, m
+PY
+echo $?)" "10^12 parameters on 64 GPUs of 80 GB: parameters in host memory, the optimizer's state in files"
+llama1t 'fsdp.wrap_classes=[LlamaDecoderLayer,LlamaMLP]' fsdp.forward_prefetch=0 fsdp.backward_prefetch=0
+ok "$([ $? = 0 ] && holds log ', 257 units;'; echo $?)" "and with units below the layer"
+llama1t --what-if node.host_gib=200
+ok "$([ $? = 1 ] && holds log 'there is +200.0 GiB  TOO LITTLE'; echo $?)" "a host that is too small"
+llama1t --what-if node.nvme_gib=1000
+ok "$([ $? = 1 ] && holds log 'there is +1.0 TiB  TOO LITTLE'; echo $?)" "and disks"
+
 # ---- refusals --------------------------------------------------------------------------------------
 
 refused 'no run: give' --gpus 8

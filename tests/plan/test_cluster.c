@@ -115,7 +115,7 @@ static const char whole[] =
     "# All of it.\n"
     "gpu: {like: h100, name: ours, peak_bf16: 800e12, memory_gib: 64, sms: 100,\n"
     "      watts: 500}\n"
-    "node: {gpus: 4, nvlink: 300e9, nics: 2, nic: 25e9, host_gib: 512, nvme: 8e9}\n"
+    "node: {gpus: 4, nvlink: 300e9, nics: 2, nic: 25e9, host_gib: 512, nvme: 8e9, nvme_gib: 1000}\n"
     "network:\n"
     "  kind: roce\n"
     "  eta_flat: 0.6\n"
@@ -144,7 +144,8 @@ static void test_keys(void)
            d->watts == 500,
        "the GPU: what is given, and the rest of like");
     ok(n->node_nranks == 4 && n->node_nbytes_per_s == 300e9 && near(n->nic_nbytes_per_s, 12.5e9) &&
-           c.host_nbytes == 512 * gib && c.nvme_nbytes_per_s == 8e9 && !c.net[0],
+           c.host_nbytes == 512 * gib && c.nvme_nbytes_per_s == 8e9 &&
+           c.nvme_nbytes == 1000 * gib && !c.net[0],
        "the node: two cards of 25 GB/s for four");
     ok(n->flat_share == .6 && n->rail_share == .85 && near(n->net_hop_s, 10e-6), "the network");
     ok(n->ntiers == 2 && n->tiers[1].nodes == 128 && n->tiers[1].factor == .5 &&

@@ -41,6 +41,9 @@ compare() { # text, ranks, settings
 }
 compare "2 ranks in fp32" 2 ""
 compare "3 ranks, masters split, moments in bfloat16" 3 "$narrow"
+compare "2 ranks, units below the layer, recomputed, updates at the reduction" 2 "fsdp.param_dtype=bfloat16 \
+    fsdp.activation_checkpointing=full fsdp.wrap_classes=[LlamaDecoderLayer,LlamaMLP] train.micro_batch_size=6 \
+    fsdp.update_at=reduce optim.clip_grad_norm=0"
 compare "1 rank, SGD with split masters" 1 "fsdp.param_dtype=bfloat16 optim.master=split optim.name=sgd optim.lr=0.05"
 compare "2 ranks in fp16, whose first steps are skipped" 2 \
     "fsdp.param_dtype=float16 fsdp.loss_scale_init=1.0e12 fsdp.loss_scale_backoff=1.0e-4"

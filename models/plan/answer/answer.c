@@ -150,6 +150,11 @@ static void take_time(struct answer *a, const struct train_parts *p, const struc
     a->band = band_of(a, c);
 }
 
+static bool is_within(double nbytes, double limit)
+{
+    return limit <= 0 || nbytes <= limit;
+}
+
 static void take_memory(struct answer *a, const struct train_parts *p, const struct cluster *c)
 {
     struct fsdp_memory_row rows[ANSWER_MAX_ROWS];
@@ -172,8 +177,10 @@ static void take_memory(struct answer *a, const struct train_parts *p, const str
     a->reserved_nbytes = c->clock.device.reserved_nbytes;
     a->limit_nbytes = c->clock.device.memory_nbytes;
     a->node_host_limit = c->host_nbytes;
-    a->fits = (a->limit_nbytes <= 0 || a->device_nbytes + a->reserved_nbytes <= a->limit_nbytes) &&
-              (a->node_host_limit <= 0 || a->node_host_nbytes <= a->node_host_limit);
+    a->node_file_limit = c->nvme_nbytes;
+    a->fits = is_within(a->device_nbytes + a->reserved_nbytes, a->limit_nbytes) &&
+              is_within(a->node_host_nbytes, a->node_host_limit) &&
+              is_within(a->node_file_nbytes, a->node_file_limit);
     /* Masters and two moments of what is trained, masters of what is not. */
     a->state_nbytes = 12 * a->ntrained + 4 * (a->nparams - a->ntrained);
 }

@@ -115,11 +115,15 @@ static void print_row(const char *what, double nbytes, const char *after, FILE *
     fprintf(to, "  %-46s %12s%s\n", what, nbytes_text(value, nbytes), after);
 }
 
+static void print_limit(double nbytes, double limit, FILE *to)
+{
+    if (limit > 0)
+        print_row("there is", limit, nbytes > limit ? "  TOO LITTLE" : "  fits", to);
+}
+
 static void print_memory(const struct answer *a, FILE *to)
 {
     const double all = a->device_nbytes + a->reserved_nbytes;
-    const bool short_here = a->limit_nbytes > 0 && all > a->limit_nbytes;
-    const bool short_host = a->node_host_limit > 0 && a->node_host_nbytes > a->node_host_limit;
 
     fprintf(to, "memory of a GPU\n");
     for (int i = 0; i < a->nmemory; i++)
@@ -127,18 +131,19 @@ static void print_memory(const struct answer *a, FILE *to)
             print_row(a->memory[i].what, a->memory[i].nbytes, "", to);
     print_row("context and communicators", a->reserved_nbytes, "  assumed", to);
     print_row("in all", all, "", to);
-    if (a->limit_nbytes > 0)
-        print_row("there is", a->limit_nbytes, short_here ? "  TOO LITTLE" : "  fits", to);
+    print_limit(all, a->limit_nbytes, to);
     if (a->node_host_nbytes > 0) {
         fprintf(to, "memory of a node's host\n");
         for (int i = 0; i < a->nmemory; i++)
             if (a->memory[i].host && !a->memory[i].file)
                 print_row(a->memory[i].what, a->memory[i].nbytes * a->node_nranks, "", to);
-        if (a->node_host_limit > 0)
-            print_row("there is", a->node_host_limit, short_host ? "  TOO LITTLE" : "  fits", to);
+        print_limit(a->node_host_nbytes, a->node_host_limit, to);
     }
-    if (a->node_file_nbytes > 0)
-        print_row("files on a node's disks", a->node_file_nbytes, "", to);
+    if (a->node_file_nbytes > 0) {
+        fprintf(to, "disks of a node\n");
+        print_row("files of offloaded state", a->node_file_nbytes, "", to);
+        print_limit(a->node_file_nbytes, a->node_file_limit, to);
+    }
     putc('\n', to);
 }
 

@@ -56,6 +56,7 @@ struct cluster {
     int ngpus;                   /* in all; 0: not said */
     double host_nbytes;          /* memory of a node's host; 0: not said */
     double nvme_nbytes_per_s;    /* of a node; 0: not said */
+    double nvme_nbytes;          /* of a node's disks; 0: not said */
     double storage_nbytes_per_s; /* of all nodes together, where checkpoints are; 0: not said */
     double gpu_mtbf_h; /* mean hours between failures of a GPU, with its share of the node */
     double restart_s;  /* from a failure to the first step, without reading the checkpoint */

@@ -280,6 +280,7 @@ static void derive_rest(struct cluster *c)
     c->ngpus = raw->gpus > 0 ? (int)raw->gpus : 0;
     c->host_nbytes = or_else(raw->node.host_gib, machine / gib) * gib;
     c->nvme_nbytes_per_s = or_else(raw->node.nvme, 0);
+    c->nvme_nbytes = or_else(raw->node.nvme_gib, 0) * gib;
     c->clock.net.file_nbytes_per_s = c->nvme_nbytes_per_s / raw->node.gpus;
     c->storage_nbytes_per_s = or_else(raw->reliability.storage, 0);
     c->mtbf_given = is_given(raw->reliability.gpu_mtbf_h);

@@ -51,6 +51,7 @@ const struct fsdp_tunable cluster_table_of_keys[] = {
     STOCK(node, nic, RATE, "Bytes per second of one, each direction, in place of network.cards"),
     STOCK(node, host_gib, "0<..1e7", "GiB of the host's memory"),
     STOCK(node, nvme, RATE, "Bytes per second of its own disks"),
+    STOCK(node, nvme_gib, "0<..1e9", "GiB of its own disks (fsdp.offload_dir)"),
     ROW("network.cards", STRING, "", NULL, network.cards,
         "Network cards of a node: 400Gbx8 is eight of 400 Gbit/s; none: there is one node. "
         "'network: 400Gbx8' is short for it"),
