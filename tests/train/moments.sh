@@ -157,6 +157,28 @@ rm -r early/step-00000024
 run -n 2 run.yaml $six fsdp.update_at=reduce fsdp.offload=optimizer checkpoint.path=early checkpoint.async=true &&
     same late/step-00000024 early/step-00000024
 ok $? "resumed, with its state offloaded, and saved in the background"
+# In shapes that hybrids, two levels, chunks and encoded gathers give the schedule.
+mkdir odd # the rows of its matrices have no small common multiple: a layer is cut in chunks
+echo '{"model_type": "llama", "hidden_size": 202, "intermediate_size": 206, "num_hidden_layers": 2, "num_attention_heads": 1,
+    "num_key_value_heads": 1, "vocab_size": 256, "max_position_embeddings": 64, "rms_norm_eps": 1e-5}' >odd/config.json
+early() { # text, ranks and nodes, settings: what -v must show, if it is anything
+    local what=$1 ranks=$2 shows=$3 path=shape$n
+    shift 3
+    # shellcheck disable=SC2086
+    run $ranks run.yaml "$@" optim.clip_grad_norm=0 train.steps=3 checkpoint.path="$path-late" log.metrics="$path-late.jsonl" &&
+        run -v $ranks run.yaml "$@" optim.clip_grad_norm=0 train.steps=3 checkpoint.path="$path-early" \
+            log.metrics="$path-early.jsonl" fsdp.update_at=reduce
+    ok "$([ $? = 0 ] && holds log "$shows" && ! holds log 'gradient shards  ' && same "$path-late/step-00000003" "$path-early/step-00000003" &&
+        [ "$(norms "$path-late.jsonl" | wc -l)" = 3 ] && cmp -s <(norms "$path-late.jsonl") <(norms "$path-early.jsonl"); echo $?)" \
+        "updates at the reduction, $what: the same bits and norms"
+}
+early "two replicas that share nodes, parameters gathered once" "-n 4 --nodes 2" 'HYBRID_SHARD_ZERO2, 2 x 2' \
+    fsdp.sharding_strategy=HYBRID_SHARD_ZERO2 fsdp.param_dtype=bfloat16
+early "two levels, in chunks" "-n 4 --nodes 2" 'chunks of gradients' model.path=odd fsdp.two_level=true \
+    fsdp.param_dtype=bfloat16 fsdp.reduce_dtype=bfloat16
+early "gathered in fp8, in chunks" "-n 3" 'chunks of gradients' model.path=odd fsdp.gather_dtype=float8_e4m3
+early "gathered in fp8, on two levels" "-n 4 --nodes 2" 'float8_e4m3' fsdp.gather_dtype=float8_e4m3 fsdp.two_level=true \
+    fsdp.param_dtype=bfloat16
 late="$bare $narrow fsdp.update_at=reduce optim.clip_late=true optim.clip_grad_norm=0.5"
 run -n 2 run.yaml $late checkpoint.path=clip && cp -r clip clip2 && rm -r clip2/step-00000024 &&
     run -n 2 run.yaml $late checkpoint.path=clip2 && same clip/step-00000024 clip2/step-00000024
