@@ -41,6 +41,7 @@ enum kind {
     WARP_BARRIER, // of the lanes in[0]
     SHUFFLE,      // mode target: out[0] (in range: out[1]) = in[0] of another lane
     VOTE,         // mode target: out[0] = of all lanes' in[0]
+    ATOMIC,       // out[0] = memory at in[0] + offset, which becomes compute(it, in[1])
     MATRIX_LOAD,  // mode target: list = a fragment at in[0], in[1] elements from row to row
     MATRIX_STORE,
     MATRIX_MULTIPLY, // list = d, a, b, c
@@ -70,7 +71,11 @@ struct instruction {
     mutable uint64_t launch = 0, lo = 1, hi = 0;
 };
 
+class reader;
+
 struct entry {
+    reader *from = nullptr; // of its body, while that is not read
+    size_t begin = 0;       // its token
     std::string name, arch; // name as the host's compiler would mangle it
     std::string ptx_name;
     std::vector<instruction> code;
@@ -84,13 +89,18 @@ struct entry {
 };
 
 struct module {
+    module();
+    ~module();
     std::map<std::string, std::unique_ptr<entry>> entries; // by name
+    std::vector<std::unique_ptr<reader>> readers;          // of the files
     std::vector<std::unique_ptr<char[]>> memory;           // variables
     std::map<uint64_t, uint64_t> ranges;                   // of them: address to end
 };
 
-// Reads a file of nvcc's PTX; ends the process with a message where it is not understood.
+// Reads a file of nvcc's PTX; ends the process with a message where it is not understood. Bodies of
+// entries are read where they are needed.
 void read_file(module &into, const std::string &path);
+void read_whole(entry &of);
 // The mangled name of a function of this program, as nvcc has it; "" of an unknown one.
 std::string symbol_of(const void *function);
 

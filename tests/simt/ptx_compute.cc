@@ -488,6 +488,7 @@ void add_words()
         return (word)__builtin_popcountll(a);
     };
     table["popc.b64"] = table["popc.b32"];
+    table["second"] = [](word, word b, word, word) { return b; };
     table["clz.b32"] = [](word a, word, word, word) -> word {
         return a ? (word)__builtin_clz((unsigned)a) : 32;
     };

@@ -151,6 +151,34 @@ void reader::memory(const std::vector<std::string> &part, instruction &i)
         fail("a vector of another length");
 }
 
+// atom.global.max.u32 old, [address], operand; red.global.max.u32 [address], operand. Those of shared
+// memory would be no races with each other; there are none.
+void reader::atomic(const std::vector<std::string> &part, instruction &i)
+{
+    static const std::set<std::string> orders = {"relaxed", "gpu", "sys"};
+    std::vector<std::string> rest;
+    for (size_t k = 1; k < part.size(); k++)
+        if (!orders.count(part[k]))
+            rest.push_back(part[k]);
+    if (rest.size() != 3 || rest[0] != "global")
+        return;
+    i.compute = compute_of(rest[1] == "exch" ? "second" : rest[1] + "." + rest[2]);
+    i.where = GLOBAL;
+    i.nbytes = width_of("." + rest[2]) / 8;
+    if (!i.compute || (i.nbytes != 4 && i.nbytes != 8))
+        return;
+    i.what = ATOMIC;
+    if (part[0] == "atom") {
+        i.out[0] = slot(next());
+        expect(",");
+    } else {
+        i.out[0] = add_slot(64, true, 0);
+    }
+    address(i);
+    expect(",");
+    i.in[1] = value();
+}
+
 // wmma.load.a.sync.aligned.row.m16n16k16.shared.bf16 {...}, [address], rows
 void reader::matrix(const std::vector<std::string> &part, instruction &i)
 {
@@ -244,7 +272,7 @@ void reader::read_instruction()
     i.line = line;
     i.file = file;
     i.ptx_line = tokens[at].line;
-    i.text = lines[(size_t)tokens[at].line];
+    i.text = std::string(lines[(size_t)tokens[at].line]);
     i.text.erase(0, i.text.find_first_not_of(" \t"));
     if (take("@")) {
         i.negated = take("!");
@@ -285,6 +313,8 @@ void reader::finish(const std::string &name, instruction &i)
     if (op == "ld" || op == "st") {
         i.what = op == "ld" ? LOAD : STORE;
         memory(part, i);
+    } else if (op == "atom" || op == "red") {
+        atomic(part, i);
     } else if (op == "wmma") {
         matrix(part, i);
     } else if (name == "bra" || name == "bra.uni") {

@@ -12,9 +12,19 @@ namespace ptx
 namespace
 {
 
+struct name_chars {
+    bool in[256];
+    name_chars()
+    {
+        for (int c = 0; c < 256; c++)
+            in[c] = isalnum(c) || (c && strchr("_$%.", c));
+    }
+};
+
 bool is_name(char c)
 {
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
+    static const name_chars chars;
+    return chars.in[(unsigned char)c];
 }
 
 // nvcc's name of an anonymous namespace has the file's, and a hash; a host's compiler has one name.
@@ -40,10 +50,11 @@ std::string host_name(const std::string &name)
 
 } // namespace
 
-void reader::split(const std::string &text)
+void reader::split(std::string_view text)
 {
     int l = 1;
-    lines.push_back("");
+    lines.push_back({});
+    tokens.reserve(text.size() / 5);
     for (size_t i = 0, begin = 0; i <= text.size(); i++)
         if (i == text.size() || text[i] == '\n') {
             lines.push_back(text.substr(begin, i - begin));
@@ -57,7 +68,7 @@ void reader::split(const std::string &text)
             i++;
         } else if (!text.compare(i, 2, "//")) {
             i = text.find('\n', i);
-            i = i == std::string::npos ? text.size() : i;
+            i = i == std::string_view::npos ? text.size() : i;
         } else if (c == '"') {
             const size_t end = text.find('"', i + 1);
             tokens.push_back({text.substr(i, end + 1 - i), l});
@@ -69,7 +80,7 @@ void reader::split(const std::string &text)
             tokens.push_back({text.substr(i, end - i), l});
             i = end;
         } else {
-            tokens.push_back({std::string(1, c), l});
+            tokens.push_back({text.substr(i, 1), l});
             i++;
         }
     }
@@ -77,8 +88,11 @@ void reader::split(const std::string &text)
 
 void reader::read()
 {
-    for (const std::string &l : lines) {
+    for (const std::string_view some : lines) {
         int n, skip = 0;
+        if (some.find(".file") == std::string_view::npos)
+            continue;
+        const std::string l(some);
         if (sscanf(l.c_str(), " .file %d %n", &n, &skip) == 1 && skip) {
             std::string name = l.substr((size_t)skip);
             name = name.substr(0, name.rfind('"'));
@@ -94,7 +108,7 @@ void reader::read()
         }
     at = 0;
     while (at < tokens.size()) {
-        const std::string t = peek();
+        const std::string t(peek());
         if (t == ".target") {
             arch = tokens[at + 1].text;
             skip_line();
@@ -107,8 +121,7 @@ void reader::read()
         } else if (t == ".visible" || t == ".weak" || t == ".extern" || t == ".common") {
             next();
         } else if (t == ".entry") {
-            next();
-            read_entry();
+            find_entry();
         } else if (t == ".func") {
             read_function();
         } else if (t == ".global" || t == ".const" || t == ".shared") {
@@ -133,11 +146,16 @@ void reader::read_function()
 variable reader::read_variable()
 {
     variable v = {"", "", 0, 0, 1, false};
+    bool of_pointee = false; // behind .ptr
     for (;;) {
         const std::string t = next();
-        if (t == ".align")
+        if (t == ".ptr")
+            of_pointee = true;
+        else if (t == ".align" && of_pointee)
+            next();
+        else if (t == ".align")
             v.align = strtoul(next().c_str(), nullptr, 10);
-        else if (t == ".ptr" || t == ".global" || t == ".const" || t == ".shared")
+        else if ( t == ".global" || t == ".const" || t == ".shared")
             continue;
         else if (t[0] == '.')
             v.type = t;
@@ -239,18 +257,33 @@ function reader::read_heading(bool entry)
     return f;
 }
 
-void reader::read_entry()
+// Of an entry only its name, at first.
+void reader::find_entry()
 {
-    std::unique_ptr<entry> made(new entry());
-    e = made.get();
+    std::unique_ptr<entry> found(new entry());
+    found->from = this;
+    found->begin = ++at;
+    found->arch = arch;
+    found->ptx_name = peek();
+    found->name = host_name(found->ptx_name);
+    while (peek() != "{")
+        at++;
+    skip_braces();
+    if (m.entries.count(found->name))
+        fail("a second entry " + found->name);
+    m.entries[found->name] = std::move(found);
+}
+
+void reader::read_entry(entry &of)
+{
+    e = &of;
+    at = of.begin;
     slots.clear(), constants.clear(), places = globals, labels.clear(), tables.clear();
     starts.clear(), return_slots.clear(), jumps.clear(), table_jumps.clear(), calls.clear();
     constants[0] = add_slot(64, true, 0);
     carry_slot = 0;
     has_open = false;
-    e->arch = arch;
-    e->ptx_name = read_heading(true).name;
-    e->name = host_name(e->ptx_name);
+    read_heading(true);
     expect("{");
     const size_t body = at;
     // The shared variables of the file that it names.
@@ -264,8 +297,9 @@ void reader::read_entry()
             continue;
         }
         depth += tokens[i].text == "{" ? 1 : tokens[i].text == "}" ? -1 : 0;
-        if (shared_globals.count(tokens[i].text))
-            named.insert(tokens[i].text);
+        const std::string name(tokens[i].text);
+        if (shared_globals.count(name))
+            named.insert(name);
     }
     for (const bool open : {false, true})
         for (const std::string &name : named) {
@@ -278,7 +312,6 @@ void reader::read_entry()
             e->shared_nbytes += open ? 0 : size >> 8;
         }
     read_body();
-    const size_t end = at;
     // Functions that it calls, each once.
     for (size_t n = 0; n < calls.size(); n++) {
         callee = calls[n].label;
@@ -293,7 +326,6 @@ void reader::read_entry()
         read_body();
     }
     scope.clear();
-    at = end;
     for (const jump &c : calls)
         e->code[c.at].target = starts[c.label];
     for (const jump &j : jumps) {
@@ -311,9 +343,6 @@ void reader::read_entry()
         else if (i.what == MATRIX_LOAD || i.what == MATRIX_STORE)
             granule = i.nbytes < granule ? i.nbytes : granule;
     e->granule = granule;
-    if (m.entries.count(e->name))
-        fail("a second entry " + e->name);
-    m.entries[e->name] = std::move(made);
 }
 
 void reader::read_body()
@@ -350,10 +379,10 @@ void reader::read_registers()
 
 void reader::read_statement()
 {
-    const std::string t = peek();
+    const std::string t(peek());
     if (t == ".loc") {
-        file = files[atoi(tokens[at + 1].text.c_str())];
-        line = atoi(tokens[at + 2].text.c_str());
+        file = files[atoi(std::string(tokens[at + 1].text).c_str())];
+        line = atoi(std::string(tokens[at + 2].text).c_str());
         skip_line();
     } else if (t == ".pragma") {
         while (next() != ";")
@@ -392,7 +421,18 @@ void reader::read_statement()
 
 void read_file(module &into, const std::string &path)
 {
-    reader(into, path).read();
+    into.readers.emplace_back(new reader(into, path));
+    into.readers.back()->read();
 }
+
+void read_whole(entry &of)
+{
+    if (of.from)
+        of.from->read_entry(of);
+    of.from = nullptr;
+}
+
+module::module() = default;
+module::~module() = default;
 
 } // namespace ptx

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "ptx.h"
 
@@ -15,7 +16,7 @@ namespace ptx
 {
 
 struct token {
-    std::string text;
+    std::string_view text; // of the file's
     int line;
 };
 
@@ -52,15 +53,17 @@ class reader
         all << in.rdbuf();
         if (!in)
             fail("cannot read it");
-        split(all.str());
+        whole = all.str();
+        split(whole);
     }
     void read();
+    void read_entry(entry &of);
 
   private:
     module &m;
-    std::string path, arch;
+    std::string path, arch, whole;
     std::vector<token> tokens;
-    std::vector<std::string> lines;
+    std::vector<std::string_view> lines;
     size_t at = 0;
     std::map<int, std::string> files;
     std::map<std::string, place> globals, shared_globals; // of the file
@@ -92,8 +95,8 @@ class reader
                 what.c_str());
         exit(1);
     }
-    void split(const std::string &text);
-    const std::string &peek()
+    void split(std::string_view text);
+    std::string_view peek()
     {
         if (at >= tokens.size())
             fail("the file ends too early");
@@ -101,11 +104,11 @@ class reader
     }
     std::string next()
     {
-        std::string text = peek();
+        std::string text(peek());
         at++;
         return text;
     }
-    bool take(const std::string &text)
+    bool take(std::string_view text)
     {
         if (at >= tokens.size() || tokens[at].text != text)
             return false;
@@ -115,7 +118,7 @@ class reader
     void expect(const std::string &text)
     {
         if (!take(text))
-            fail("expected " + text + ", found " + peek());
+            fail("expected " + std::string(text) + ", found " + std::string(peek()));
     }
     void skip_line()
     {
@@ -126,7 +129,8 @@ class reader
     {
         int depth = 0;
         do {
-            const std::string t = next();
+            const std::string_view t = peek();
+            at++;
             depth += t == "{" ? 1 : t == "}" ? -1 : 0;
         } while (depth);
     }
@@ -139,14 +143,15 @@ class reader
     void read_global();
     function read_heading(bool entry);
     void read_function();
-    void read_entry();
+    void find_entry();
     void read_body();
     void read_statement();
     void read_instruction();
     void read_registers();
 
-    std::map<std::string, place>::const_iterator place_of(const std::string &name) const
+    std::map<std::string, place>::const_iterator place_of(std::string_view named) const
     {
+        const std::string name(named);
         const auto own = places.find(scope + name);
         return own != places.end() ? own : places.find(name);
     }
@@ -173,6 +178,7 @@ class reader
     void finish(const std::string &name, instruction &i);
     void memory(const std::vector<std::string> &part, instruction &i);
     void matrix(const std::vector<std::string> &part, instruction &i);
+    void atomic(const std::vector<std::string> &part, instruction &i);
     void call(instruction &i);
 };
 

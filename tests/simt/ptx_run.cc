@@ -203,6 +203,17 @@ void store(const instruction &i, const uint64_t *r, const uint8_t *w)
     }
 }
 
+void update(const instruction &i, uint64_t *r, uint8_t *w)
+{
+    char *memory = access(i, r[i.in[0]] + (uint64_t)i.offset, (uint64_t)i.nbytes, true);
+    uint64_t old = 0;
+    memcpy(&old, memory, (size_t)i.nbytes);
+    const uint64_t now = i.compute(old, r[i.in[1]], 0, 0);
+    memcpy(memory, &now, (size_t)i.nbytes);
+    r[i.out[0]] = old;
+    w[i.out[0]] = 1;
+}
+
 void pack(const instruction &i, uint64_t *r, uint8_t *w)
 {
     const unsigned width = 8 * (unsigned)i.nbytes;
@@ -260,6 +271,9 @@ void run_thread(int t)
             break;
         case STORE:
             store(i, r, w);
+            break;
+        case ATOMIC:
+            update(i, r, w);
             break;
         case BRANCH:
             at = i.target;
@@ -606,12 +620,27 @@ void read_files(module &into, const char *files)
             read_file(into, path);
 }
 
+// The body of an entry, all instructions of which must be known.
+void read_known(entry &of)
+{
+    if (!of.from)
+        return;
+    read_whole(of);
+    for (const instruction &i : of.code)
+        if (i.what == UNKNOWN) {
+            e = &of;
+            die(i, "the instruction is not known");
+        }
+}
+
 const entry *entry_of(const void *kernel, const char *launched)
 {
     const std::string name = symbol_of(kernel);
     const auto found = loaded->entries.find(name);
-    if (found != loaded->entries.end())
+    if (found != loaded->entries.end()) {
+        read_known(*found->second);
         return found->second.get();
+    }
     fprintf(stderr, "ptx: no entry of the PTX is %s (%s)\n", name.c_str(), launched);
     abort();
 }
@@ -642,12 +671,10 @@ bool simt_has_ptx()
         return false;
     loaded.reset(new module());
     read_files(*loaded, files);
-    for (const auto &named : loaded->entries)
-        for (const instruction &i : named.second->code)
-            if (i.what == UNKNOWN) {
-                e = named.second.get();
-                die(i, "the instruction is not known");
-            }
+    const char *whole = getenv("SIMT_PTX_WHOLE");
+    if (whole && *whole)
+        for (const auto &named : loaded->entries)
+            read_known(*named.second);
     return true;
 }
 
