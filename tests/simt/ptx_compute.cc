@@ -8,6 +8,7 @@
 
 #include "fsdp/base.h"
 #include "ptx.h"
+#include "ptx_compute.h"
 
 namespace ptx
 {
@@ -151,11 +152,12 @@ template <class T> void add_integers(const std::string &t)
 template <class T> void add_wide(const std::string &t)
 {
     typedef typename wide_of<T>::type W;
+    typedef typename std::make_unsigned<W>::type U;
     table["mul.wide." + t] = [](word a, word b, word, word) {
         return put<W>((W)get<T>(a) * (W)get<T>(b));
     };
     table["mad.wide." + t] = [](word a, word b, word c, word) {
-        return put<uint64_t>((uint64_t)((W)get<T>(a) * (W)get<T>(b)) + c);
+        return put<U>((U)((U)((W)get<T>(a) * (W)get<T>(b)) + get<U>(c)));
     };
 }
 
@@ -301,18 +303,48 @@ float flushed(float x)
 {
     return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
 }
-float rounded_down(double exact)
+// Of exact + rest, where the rest is less than a unit in the last place of exact.
+float rounded_down(double exact, double rest = 0)
 {
     const float x = (float)exact;
-    return (double)x > exact ? std::nextafter(x, -INFINITY) : x;
+    return (double)x > exact || ((double)x == exact && rest < 0) ? std::nextafter(x, -INFINITY) : x;
 }
-float rounded_up(double exact)
+float rounded_up(double exact, double rest = 0)
 {
-    return -rounded_down(-exact);
+    return -rounded_down(-exact, -rest);
 }
-float rounded_to_zero(double exact)
+float rounded_to_zero(double exact, double rest = 0)
 {
-    return exact < 0 ? rounded_up(exact) : rounded_down(exact);
+    return exact < 0 ? rounded_up(exact, rest) : rounded_down(exact, rest);
+}
+
+// a b + c as a sum and its rest; the product of two floats is exact. (Knuth's sum of two numbers.)
+struct exact_sum {
+    double sum, rest;
+    exact_sum(float a, float b, float c)
+    {
+        const double product = (double)a * b, x = (double)c;
+        sum = product + x;
+        const double part = sum - product;
+        rest = std::isfinite(sum) ? (product - (sum - part)) + (x - part) : 0;
+        negative_zero = sum == 0 && (std::signbit(product) || std::signbit(x));
+    }
+    bool negative_zero; // of a zero that is rounded down
+};
+float fma_down(float a, float b, float c)
+{
+    const exact_sum s(a, b, c);
+    return s.negative_zero ? -0.0f : rounded_down(s.sum, s.rest);
+}
+float fma_up(float a, float b, float c)
+{
+    const exact_sum s(a, b, c);
+    return rounded_up(s.sum, s.rest);
+}
+float fma_to_zero(float a, float b, float c)
+{
+    const exact_sum s(a, b, c);
+    return rounded_to_zero(s.sum, s.rest);
 }
 template <class T> T lesser(T a, T b)
 {
@@ -372,9 +404,9 @@ void add_approximations()
     UNARY("sin.approx.f32", float, std::sin((double)a));
     UNARY("cos.approx.f32", float, std::cos((double)a));
     UNARY("tanh.approx.f32", float, std::tanh((double)a));
-    TERNARY("fma.rm.f32", float, rounded_down((double)a * b + c));
-    TERNARY("fma.rp.f32", float, rounded_up((double)a * b + c));
-    TERNARY("fma.rz.f32", float, rounded_to_zero((double)a * b + c));
+    TERNARY("fma.rm.f32", float, fma_down(a, b, c));
+    TERNARY("fma.rp.f32", float, fma_up(a, b, c));
+    TERNARY("fma.rz.f32", float, fma_to_zero(a, b, c));
     UNARY("ex2.approx.ftz.f32", float, flushed((float)std::exp2((double)flushed(a))));
     UNARY("lg2.approx.ftz.f32", float, std::log2((double)flushed(a)));
     UNARY("rcp.approx.ftz.f32", float, flushed(1 / flushed(a)));
@@ -393,11 +425,11 @@ void add_approximations()
 
 // ---- conversions
 
-// Out of range: the nearest; NaN: 0.
+// Out of range: the nearest. NaN: 0, but the highest bit alone where one of both types has 64 bits.
 template <class I, class F> I clamped(F x)
 {
     if (x != x)
-        return 0;
+        return sizeof(I) < 8 && sizeof(F) < 8 ? 0 : (I)((uint64_t)1 << (sizeof(I) * 8 - 1));
     if (x <= (F)std::numeric_limits<I>::min())
         return std::numeric_limits<I>::min();
     if (x >= (F)std::numeric_limits<I>::max())
@@ -421,17 +453,29 @@ template <class I, class F> void add_float_integer(const std::string &i, const s
     };
     table["cvt.rn." + f + "." + i] = [](word a, word, word, word) { return put((F)get<I>(a)); };
 }
+template <class I, class O> word saturated(word a)
+{
+    const __int128 x = get<I>(a), least = std::numeric_limits<O>::min(),
+                   most = std::numeric_limits<O>::max();
+    return put((O)(x < least ? least : x > most ? most : x));
+}
+template <class I, class O> void add_integer_conversion(const std::string &i, const std::string &o)
+{
+    table["cvt." + o + "." + i] = [](word a, word, word, word) { return put((O)get<I>(a)); };
+    table["cvt.sat." + o + "." + i] = [](word a, word, word, word) { return saturated<I, O>(a); };
+}
 template <class I> void add_integer_conversions(const std::string &i)
 {
     add_float_integer<I, float>(i, "f32");
     add_float_integer<I, double>(i, "f64");
-    table["cvt.u64." + i] = [](word a, word, word, word) { return put((uint64_t)get<I>(a)); };
-    table["cvt.s64." + i] = [](word a, word, word, word) { return put((int64_t)get<I>(a)); };
-    table["cvt.u32." + i] = [](word a, word, word, word) { return put((uint32_t)get<I>(a)); };
-    table["cvt.s32." + i] = [](word a, word, word, word) { return put((int32_t)get<I>(a)); };
-    table["cvt.u16." + i] = [](word a, word, word, word) { return put((uint16_t)get<I>(a)); };
-    table["cvt.s16." + i] = [](word a, word, word, word) { return put((int16_t)get<I>(a)); };
-    table["cvt.u8." + i] = [](word a, word, word, word) { return put((uint8_t)get<I>(a)); };
+    add_integer_conversion<I, uint64_t>(i, "u64");
+    add_integer_conversion<I, int64_t>(i, "s64");
+    add_integer_conversion<I, uint32_t>(i, "u32");
+    add_integer_conversion<I, int32_t>(i, "s32");
+    add_integer_conversion<I, uint16_t>(i, "u16");
+    add_integer_conversion<I, int16_t>(i, "s16");
+    add_integer_conversion<I, uint8_t>(i, "u8");
+    add_integer_conversion<I, int8_t>(i, "s8");
 }
 
 template <class F> void add_roundings(const std::string &f)
@@ -602,3 +646,10 @@ value_f *compute_of(const std::string &name)
 }
 
 } // namespace ptx
+
+int simt_ptx_compute(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t *out)
+{
+    ptx::value_f *compute = ptx::compute_of(name);
+    *out = compute ? compute(a, b, c, 0) : 0;
+    return compute ? 0 : -1;
+}

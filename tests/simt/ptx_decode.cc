@@ -151,8 +151,8 @@ void reader::memory(const std::vector<std::string> &part, instruction &i)
         fail("a vector of another length");
 }
 
-// atom.global.max.u32 old, [address], operand; red.global.max.u32 [address], operand. Those of shared
-// memory would be no races with each other; there are none.
+// atom.global.max.u32 old, [address], operand; red.global.max.u32 [address], operand. Those of
+// shared memory would be no races with each other; there are none.
 void reader::atomic(const std::vector<std::string> &part, instruction &i)
 {
     static const std::set<std::string> orders = {"relaxed", "gpu", "sys"};
@@ -385,6 +385,14 @@ void reader::finish(const std::string &name, instruction &i)
         while (take(","));
         i.compute = compute_of(name);
         i.what = i.compute ? COMPUTE : UNKNOWN;
+        // A signed integer fills a wider register with its sign.
+        const int width = e->width[(size_t)i.out[0]];
+        const std::string &to = part[part.size() > 2 ? part.size() - 2 : 0];
+        if (i.compute && op == "cvt" && to[0] == 's' && width_of("." + to) < width) {
+            e->code.push_back(i);
+            i.compute = compute_of("cvt.s" + std::to_string(width) + "." + to);
+            i.in[0] = i.out[0];
+        }
         if (op == "addc" || op == "subc" || op == "madc")
             i.in[3] = carry();
         if (i.compute && part.size() > 2 && part[part.size() - 2] == "cc") {

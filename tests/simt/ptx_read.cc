@@ -155,7 +155,7 @@ variable reader::read_variable()
             next();
         else if (t == ".align")
             v.align = strtoul(next().c_str(), nullptr, 10);
-        else if ( t == ".global" || t == ".const" || t == ".shared")
+        else if (t == ".global" || t == ".const" || t == ".shared")
             continue;
         else if (t[0] == '.')
             v.type = t;
