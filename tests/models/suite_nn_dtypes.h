@@ -546,6 +546,51 @@ static void test_attention(struct nn_attention a)
     drop(q), drop(k), drop(v), drop(o), drop(d_o), drop(sinks), drop(dsinks), free(lse), free(work);
 }
 
+/* Lengths are fp32 sums of the same values. ldw: as in nn_lengths */
+static void test_lengths(int nin, int nout, int r, int ldw)
+{
+    const size_t nw = ldw ? (size_t)(nin - 1) * (size_t)ldw + (size_t)nout : (size_t)nin * nout;
+    struct pair w = pair(nw, 1), a = pair((size_t)r * nin, 1), b = pair((size_t)nout * r, 1);
+    float *length[2] = {room((size_t)nout), room((size_t)nout)};
+    struct nn_lengths l = {.nin = nin, .nout = nout, .r = r, .ldw = ldw, .scale = 0.75f};
+    double worst = 0;
+
+    l.length = length[0], l.w = w.wide, l.a = a.wide, l.b = b.wide;
+    int rc = nn->lengths(ref_lane(), &l, &err);
+    l.length = length[1], l.w = w.narrow, l.a = a.narrow, l.b = b.narrow;
+    l.dtype = type;
+    rc |= nn->lengths(ref_lane(), &l, &err);
+    for (int i = 0; i < nout; i++)
+        worst = fmax(worst, fabs((double)length[1][i] / length[0][i] - 1));
+    ok(!rc && worst < 1e-6, "%s lengths of %d x %d, %d apart: %.1e", fsdp_dtype_name(type), nout,
+       nin, ldw, worst);
+    drop(w), drop(a), drop(b), free(length[0]), free(length[1]);
+}
+
+static void test_columns(int rows, int cols, float beta)
+{
+    const size_t n = (size_t)rows * cols, nm = (size_t)cols;
+    struct pair x = pair(n, 1), dy = pair(n, 1), m = pair(nm, 1), bias = pair(nm, 1);
+    struct pair y = pair(n, 1), dm = pair(nm, 1), out[2] = {y, dm};
+    float *length = ref_values(nm, 1);
+    int rc = 0;
+
+    for (int c = 0; c < cols; c++)
+        length[c] += 1.5f;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct nn_columns a = {.length = length, .rows = rows, .cols = cols, .beta = beta};
+        a.x = narrow ? x.narrow : x.wide, a.dy = narrow ? dy.narrow : dy.wide;
+        a.magnitude = narrow ? m.narrow : m.wide, a.b = narrow ? bias.narrow : bias.wide;
+        a.dtype = a.w_dtype = a.dw_dtype = narrow ? type : FSDP_F32;
+        a.out = narrow ? y.narrow : y.wide;
+        rc |= nn->columns_forward(ref_lane(), &a, &err);
+        a.out = narrow ? dm.narrow : dm.wide;
+        rc |= nn->columns_backward(ref_lane(), &a, &err);
+    }
+    check(rc, "columns", out, 2);
+    drop(x), drop(dy), drop(m), drop(bias), drop(y), drop(dm), free(length);
+}
+
 static struct nn_attention heads(int B, int T, int NH, int NKV, int D)
 {
     return (struct nn_attention){.B = B, .Tq = T, .Tk = T, .NH = NH, .NKV = NKV, .D = D};
@@ -565,12 +610,37 @@ static void test_attention_traits(void)
     test_attention(a);
 }
 
+/* Wide heads and rows, for which devices have kernels of their own. */
+static void test_wide(void)
+{
+    test_attention(heads(1, 19, 2, 1, 100));
+    test_attention(heads(1, 11, 2, 1, 200));
+    test_rmsnorm(3, 8203, 0, 0);
+    test_layernorm(3, 8203, 0);
+}
+
+/* (optional) */
+static void test_dora(void)
+{
+    if (!nn->lengths)
+        return;
+    test_lengths(67, 33, 3, 0);
+    test_lengths(67, 33, 3, 35);
+    test_columns(67, 131, 1);
+}
+
 static void run_traits(void)
 {
-    type = FSDP_BF16;
-    test_attention_traits();
-    type = FSDP_F16;
-    test_attention_traits();
+    static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
+    for (int t = 0; t < 2; t++) {
+        type = types[t];
+        test_attention_traits();
+    }
+    for (int t = 0; t < 2; t++) {
+        type = types[t];
+        test_wide();
+        test_dora();
+    }
 }
 
 static void run_types(void)
