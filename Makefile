@@ -137,7 +137,7 @@ DEPS = CC='$(CC)' $(foreach w,$(WITHS),WITH_$(w)='$(WITH_$(w))') \
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: FORCE bench-accuracy bench-ckpt bench-plan bench-estimators plan-charts check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-families check-gguf check-gguf-run check-deepspeed check-deepspeed-run check-tutorials check-tutorials-run check-slurm \
+.PHONY: FORCE bench-accuracy bench-ckpt bench-plan bench-estimators plan-charts check-memory check-gpu bench-gpu all tools libs tests list deps deps-list table check check-run check-damage check-long check-fuzz-train check-interop check-interop-run check-ptx check-families check-gguf check-gguf-run check-deepspeed check-deepspeed-run check-tutorials check-tutorials-run check-slurm \
 	check-slurm-run slurm-shell check-nfs check-nfs-run check-watch check-watch-run check-aarch64 site check-site demo demo-text bench \
 	install uninstall format lint clean
 
@@ -259,6 +259,11 @@ check-tutorials:
 
 check-tutorials-run: all
 	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' tests/run $(RUNFLAGS) $(or $(T),tests/tutorials)
+
+## check-ptx        the operators' kernels as nvcc's PTX for the GPUs whose PTX the library does not contain
+check-ptx: tests
+	@$(MAKE) $(JOBS) $(BIN)/tests/simt/ptx_nn.list
+	@PTX_NN_LIST='$(abspath $(BIN))/tests/simt/ptx_nn.list' $(MAKE) check-run RUNFLAGS='$(RUNFLAGS)' T=tests/simt/ptx_nn.sh
 
 ## check-slurm      the launcher under a real Slurm of several nodes on this machine
 check-slurm:
@@ -525,6 +530,18 @@ endef
 $(foreach a,$(CUDA_SM),$(eval $(call ptx_rules,$(a))))
 tests: $(PTX_LIST)
 $(BIN)/tests/simt/ptx.list: $(foreach a,$(CUDA_SM),$(call PTX_of,$(a))) $(FLAGS)
+	@mkdir -p $(@D)
+	@printf '%s\n' $(filter %.ptx,$^) >$@
+
+# The operators' kernels as PTX: what the library contains, for one architecture (tests/simt/ptx_nn.sh);
+# and as nvcc makes it for the others, which takes minutes (check-ptx).
+PTX_TOOL := $(if $(SRC_ptx),$(if $(filter 1,$(HAVE_ZSTD)),$(BIN)/tests/simt/library_ptx))
+tests: $(PTX_TOOL)
+$(BIN)/tests/simt/library_ptx: $(OBJ)/tests/simt/library_ptx.o $(FLAGS)
+	@mkdir -p $(@D)
+	$(call step,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -lzstd
+PTX_REST := $(filter-out $(CUDA_PTX),$(CUDA_SM))
+$(BIN)/tests/simt/ptx_nn.list: $(foreach a,$(PTX_REST),$(patsubst %.cu,$(OBJ)/ptx/sm_$(a)/%.ptx,$(filter %.cu,$(SRC_cuda)))) $(FLAGS)
 	@mkdir -p $(@D)
 	@printf '%s\n' $(filter %.ptx,$^) >$@
 

@@ -19,6 +19,7 @@ map_kernelI13__nv_bfloat16(f|6__half)3add|map_kernelI6__half(S0_|f|13__nv_bfloat
 adamw_kernelI12whole_masterI6__half|adamw_kernelI9no_masterILi4EES0_ILi1EEtE|schedulefree_kernelI(f|6__half)E|schedulefree_y_kernelI6__halfE'
 unused=$(tr '\n' '|' <<<"$unused" | sed 's/|$//')
 
+export SIMT_PTX_WHOLE=1 # no instruction of any entry is unknown
 files() { sed "s|^|$TOP/|" "$list" | grep "/sm_$1/libfsdp/device/"; }
 run_on() { # files of PTX, one a line
     (ulimit -c 0; SIMT_PTX=$(tr '\n' ' ' <<<"$1") SIMT_PTX_LOG=$TEST_TMP/ran "$BIN/tests/simt/test_device" >log 2>err) 2>/dev/null

@@ -40,6 +40,8 @@ struct touched {
 
 std::unique_ptr<module> loaded;
 std::set<const entry *> finished;
+std::map<const entry *, uint64_t> ninstructions; // that threads executed, in finished launches
+uint64_t ninstructions_run;                      // in this one
 
 // The launch, and its current block.
 const entry *e;
@@ -245,7 +247,7 @@ void run_thread(int t)
     const instruction *code = e->code.data();
     int at = threads[(size_t)t].at;
     running = t;
-    for (;;) {
+    for (;; ninstructions_run++) {
         const instruction &i = code[at++];
         if (i.predicate) {
             if (!w[i.predicate])
@@ -678,12 +680,15 @@ bool simt_has_ptx()
     return true;
 }
 
-void simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const void *kernel,
+bool simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const void *kernel,
                   const std::vector<char> &arguments)
 {
-    const char *seed = getenv("SIMT_SEED");
+    const char *seed = getenv("SIMT_SEED"), *most = getenv("SIMT_PTX_MOST");
     random_state = (seed ? strtoull(seed, nullptr, 10) : 0) + ++nlaunches * 1000003;
     e = entry_of(kernel, name);
+    uint64_t &done = ninstructions[e];
+    if (most && done > strtoull(most, nullptr, 10))
+        return false;
     grid_size = grid;
     block_size = block;
     nthreads = (int)(block.x * block.y * block.z);
@@ -704,5 +709,8 @@ void simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const 
         for (block_at.y = 0; block_at.y < grid.y; block_at.y++)
             for (block_at.x = 0; block_at.x < grid.x; block_at.x++)
                 run_block();
+    done += ninstructions_run;
+    ninstructions_run = 0;
     note(e);
+    return true;
 }

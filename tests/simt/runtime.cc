@@ -596,9 +596,7 @@ void simt_launch_body(dim3 grid, dim3 block, size_t nbytes, cudaStream_t stream,
         return;
     }
     enqueue(stream, true, [=]() {
-        if (simt_has_ptx())
-            simt_run_ptx(grid, block, nbytes, name, kernel, arguments);
-        else
+        if (!simt_has_ptx() || !simt_run_ptx(grid, block, nbytes, name, kernel, arguments))
             simt_run_kernel(grid, block, nbytes, name, body);
     });
 }
