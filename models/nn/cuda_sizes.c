@@ -53,17 +53,19 @@ struct nn_product nn_cuda_f8_decoded(const struct nn_product *g)
 {
     const struct nn_cuda_f8_place a = nn_cuda_f8_place(&g->a, g->m, g->k);
     const struct nn_cuda_f8_place b = nn_cuda_f8_place(&g->b, g->k, g->n);
+    float *const first = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS);
+    float *const second = nn_at(first, FSDP_F32, g->b_first ? b.nelem : a.nelem);
     struct nn_product plain = *g;
 
-    plain.a = (struct nn_matrix){.at = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS),
+    plain.a = (struct nn_matrix){.at = g->b_first ? second : first,
                                  .ld = a.ld,
                                  .transposed = g->a.transposed,
                                  .dtype = FSDP_BF16};
-    plain.b = (struct nn_matrix){.at = nn_at(plain.a.at, FSDP_F32, a.nelem),
+    plain.b = (struct nn_matrix){.at = g->b_first ? first : second,
                                  .ld = b.ld,
                                  .transposed = g->b.transposed,
                                  .dtype = FSDP_BF16};
-    plain.work = nn_at(plain.b.at, FSDP_F32, b.nelem);
+    plain.work = nn_at(second, FSDP_F32, g->b_first ? a.nelem : b.nelem);
     plain.is_split = false;
     return plain;
 }

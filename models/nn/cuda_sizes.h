@@ -34,8 +34,9 @@ struct nn_cuda_half {
 bool nn_cuda_is_mixed(const struct nn_product *g);
 struct nn_cuda_half nn_cuda_half_of(const struct nn_product *g);
 /* A matrix whose elements were rounded to 8 bits, as bf16: its shape as it lies, and its place in
- * work, whose first NN_CUDA_F8_CELLS elements are the greatest absolute values of a and b, as bits,
- * and their scales. Codes take the first half of the place. */
+ * work, whose first NN_CUDA_F8_CELLS elements are the greatest absolute values, as bits, of the
+ * operand that lies first and of the other one, and their scales. Codes take the first half of the
+ * place. */
 enum { NN_CUDA_F8_CELLS = 64, NN_CUDA_F8_SCALE = 2 };
 struct nn_cuda_f8_place {
     int nrows, ncols, ld;

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 13
+#define NN_OPS_ABI 14
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -58,6 +58,12 @@ struct nn_f8 {
     enum fsdp_dtype grad_dtype; /* of dy: F8_E4M3 or F8_E5M2 */
     enum nn_f8_scale scale;
 };
+/* What products that read the same x leave of it in work for the next one: its codes, or the values
+ * of its codes. Their caller owns a variable, sets it to NN_F8_NOTHING, and gives it to calls that
+ * follow one another on the lane, all of them forward or all of them backward_weight, with the same
+ * x, work, rows, nin, dtype and f8. Nothing else may write to work between them, nor to x. Each
+ * call uses what it finds and says what it leaves, before it returns. */
+enum nn_f8_made { NN_F8_NOTHING, NN_F8_CODES, NN_F8_VALUES };
 
 /* y = x wᵀ + b: x (rows, nin), w (nout, nin), b (nout), y (rows, nout). w may be some rows of a
  * longer weight. */
@@ -78,6 +84,7 @@ struct nn_linear {
      * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
     bool after_weight;
     struct nn_f8 f8;
+    enum nn_f8_made *made; /* of x; forward, backward_weight; NULL: x is rounded in each call */
 };
 static inline int nn_linear_ldy(const struct nn_linear *a)
 {
@@ -102,6 +109,7 @@ struct nn_affine {
     float beta;                               /* of out, and of db */
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
     struct nn_f8 f8;
+    enum nn_f8_made *made; /* as in nn_linear */
 };
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */

@@ -29,6 +29,10 @@ struct nn_product {
     bool passing;  /* of a size that may not come again: algorithms for it are not timed */
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
     enum nn_f8_scale f8_scale; /* where a and b have an f8, both or none */
+    /* Then work begins with the rounded a, or with b where b_first, and *made is what the product
+     * before left there of the same operand; NULL: nothing, and it is not asked for. */
+    bool b_first;
+    enum nn_f8_made *made;
     /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. */
     const float *a_scale, *b_scale;
 };
@@ -54,7 +58,8 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
                                .bias_dtype = a->w_dtype,
                                .beta = a->beta,
                                .work = a->work,
-                               .f8_scale = a->f8.scale};
+                               .f8_scale = a->f8.scale,
+                               .made = a->made};
 }
 
 static inline struct nn_product nn_linear_backward_input_product(const struct nn_linear *a)
@@ -88,7 +93,9 @@ static inline struct nn_product nn_linear_backward_weight_product(const struct n
         .c_dtype = a->dw_dtype,
         .beta = a->beta,
         .work = a->work,
-        .f8_scale = a->f8.scale};
+        .f8_scale = a->f8.scale,
+        .b_first = true,
+        .made = a->made};
 }
 
 /* ---- y = x w + b ----------------------------------------------------------------------------- */
@@ -107,7 +114,8 @@ static inline struct nn_product nn_affine_forward_product(const struct nn_affine
                                .bias_dtype = a->w_dtype,
                                .beta = a->beta,
                                .work = a->work,
-                               .f8_scale = a->f8.scale};
+                               .f8_scale = a->f8.scale,
+                               .made = a->made};
 }
 
 static inline struct nn_product nn_affine_backward_input_product(const struct nn_affine *a)
@@ -137,7 +145,8 @@ static inline struct nn_product nn_affine_backward_weight_product(const struct n
                                .c_dtype = a->dw_dtype,
                                .beta = a->beta,
                                .work = a->work,
-                               .f8_scale = a->f8.scale};
+                               .f8_scale = a->f8.scale,
+                               .made = a->made};
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */

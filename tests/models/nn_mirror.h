@@ -118,7 +118,8 @@ static inline size_t area(int rows, int cols)
 
 static inline void mirror_linear_work(struct nn_linear *p)
 {
-    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(p), p->after_weight);
+    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(p),
+                          p->after_weight || (p->made && *p->made));
 }
 
 /* Up to the last element of y. */
@@ -164,7 +165,7 @@ static inline void mirror_affine_work(struct nn_affine *p)
                                     .w_dtype = p->w_dtype,
                                     .dw_dtype = p->dw_dtype,
                                     .f8 = p->f8};
-    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(&shape), false);
+    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(&shape), p->made && *p->made);
 }
 
 MIRROR(affine_forward, nn_affine, {

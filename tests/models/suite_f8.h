@@ -376,6 +376,82 @@ static void f8_zeros(void)
     f8_release(&m);
 }
 
+/* ---- products of the same x ------------------------------------------------------------------ */
+
+enum { SHARED_ROWS = 48, SHARED_NIN = 80, SHARED_WIDEST = 65, SHARED_NMAPS = 5 };
+
+static int f8_one_map(const struct nn_linear *a, bool transposed, bool backward)
+{
+    const struct nn_affine t = {.out = a->out,
+                                .x = a->x,
+                                .w = a->w,
+                                .dy = a->dy,
+                                .work = a->work,
+                                .rows = a->rows,
+                                .nin = a->nin,
+                                .nout = a->nout,
+                                .ldw = a->nout,
+                                .dtype = a->dtype,
+                                .w_dtype = a->w_dtype,
+                                .dw_dtype = a->dw_dtype,
+                                .f8 = a->f8,
+                                .made = a->made};
+    if (transposed)
+        return backward ? nn->affine_backward_weight(ref_lane(), &t, &err)
+                        : nn->affine_forward(ref_lane(), &t, &err);
+    return backward ? nn->linear_backward_weight(ref_lane(), a, &err)
+                    : nn->linear_forward(ref_lane(), a, &err);
+}
+
+static struct nn_linear f8_map(const struct f8_memory *m, const struct f8_case *c, int nout)
+{
+    struct nn_linear a = {.x = m->nx, .w = m->nw, .dy = m->ndy, .work = m->work, .f8 = c->f8};
+    a.rows = c->rows, a.nin = c->nin, a.nout = nout;
+    a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = c->dtype;
+    return a;
+}
+
+/* Maps that read the same x, in turn, have the bits that each has alone. The last one takes what
+ * the one before left of x, wherever products in 8 bits are: x is zeros by then. Before them are a
+ * map whose width is no multiple of 16, one that is not in 8 bits, and one without an output. */
+static void f8_shared(enum fsdp_dtype dtype, enum nn_f8_scale scale, bool transposed, bool backward)
+{
+    static const int nouts[SHARED_NMAPS] = {32, SHARED_WIDEST, 32, 48, 16};
+    const struct f8_case c = {SHARED_ROWS, SHARED_NIN, SHARED_WIDEST,
+                              dtype,       dtype,      {FSDP_F8_E4M3, FSDP_F8_E4M3, scale},
+                              0,           false};
+    struct f8_memory m = f8_memory(&c, 0);
+    const size_t row = (size_t)(backward ? SHARED_NIN : SHARED_ROWS) * fsdp_dtype_nbytes(dtype);
+    enum nn_f8_made made = NN_F8_NOTHING;
+    char *alone[SHARED_NMAPS], *out = malloc(row * SHARED_WIDEST);
+    int rc = 0, nequal = 0;
+
+    for (int i = 0; i < SHARED_NMAPS; i++) {
+        struct nn_linear a = f8_map(&m, &c, nouts[i]);
+        a.out = alone[i] = malloc(row * (size_t)nouts[i]);
+        a.f8.dtype = i == 2 ? FSDP_F32 : FSDP_F8_E4M3;
+        rc |= f8_one_map(&a, transposed, backward);
+    }
+    for (int i = 0; i < SHARED_NMAPS; i++) {
+        struct nn_linear a = f8_map(&m, &c, nouts[i]);
+        a.made = &made;
+        a.f8.dtype = i == 2 ? FSDP_F32 : FSDP_F8_E4M3;
+        if (i == SHARED_NMAPS - 1 && backward)
+            rc |= f8_one_map(&a, transposed, backward);
+        if (i == SHARED_NMAPS - 1)
+            memset(m.nx, 0, m.nx_elem * fsdp_dtype_nbytes(dtype));
+        a.out = out;
+        rc |= f8_one_map(&a, transposed, backward);
+        nequal += !memcmp(alone[i], out, row * (size_t)nouts[i]);
+        free(alone[i]);
+    }
+    ok(!rc && nequal == SHARED_NMAPS, "%s, %s%s, a scale of kind %d: %d of %d products of one x",
+       fsdp_dtype_name(dtype), transposed ? "affine" : "linear", backward ? ", to the weight" : "",
+       (int)scale, nequal, SHARED_NMAPS);
+    free(out);
+    f8_release(&m);
+}
+
 static void run_f8(enum nn_f8_scale last)
 {
     static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16, FSDP_F16};
@@ -396,6 +472,9 @@ static void run_f8(enum nn_f8_scale last)
             f8_linear(&c);
             f8_affine(&c);
         }
+    for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
+        for (int i = 0; i < 4; i++)
+            f8_shared(i ? FSDP_BF16 : FSDP_F32, scale, i / 2, i % 2);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 1);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 3e7);
     f8_exact(FSDP_F8_E5M2, FSDP_F8_E5M2, 1e-5);

@@ -61,18 +61,31 @@ size_t nn_cpu_attention_work_nelem(const struct nn_attention *shape);
 /* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
 void nn_drop_factors(float *out, const struct nn_drop *drop, int row, uint64_t first, size_t nelem);
 
-/* Defines nn_cpu_<name>, which enqueues the static function <name>(struct type *). */
-#define NN_CPU_ENQUEUE(name, type)                                                                 \
+#define NN_CPU_RUN(name, type)                                                                     \
     _Static_assert(sizeof(struct type) <= FSDP_LANE_ARG_NBYTES, "arguments fit a lane call");      \
     static int run_##name(void *arg, struct fsdp_err *err)                                         \
     {                                                                                              \
         (void)err;                                                                                 \
         name(arg);                                                                                 \
         return FSDP_OK;                                                                            \
-    }                                                                                              \
+    }
+
+/* Defines nn_cpu_<name>, which enqueues the static function <name>(struct type *). */
+#define NN_CPU_ENQUEUE(name, type)                                                                 \
+    NN_CPU_RUN(name, type)                                                                         \
     int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err)       \
     {                                                                                              \
         return fsdp_lane_call(lane, run_##name, args, sizeof *args, err);                          \
+    }
+
+/* The same of a product that may find a rounded x in work (nn_f8_made). */
+#define NN_CPU_ENQUEUE_PRODUCT(name, type)                                                         \
+    NN_CPU_RUN(name, type)                                                                         \
+    int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err)       \
+    {                                                                                              \
+        struct type own = *args;                                                                   \
+        own.made = nn_cpu_f8_made(args->made, args->out, &args->f8);                               \
+        return fsdp_lane_call(lane, run_##name, &own, sizeof own, err);                            \
     }
 
 /* ---- pieces in fp32 -----------------------------------------------------------------------------
@@ -144,6 +157,10 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
 struct nn_product nn_cpu_f8_product(const struct nn_product *g);
 /* Elements of that part, enough for all three directions. */
 size_t nn_cpu_f8_nelem(const struct nn_linear *shape);
+/* An operator's `made` for its call on the lane, which runs when the caller's variable may be gone:
+ * static, or NULL. *made becomes what the call leaves; without an output it leaves work as it is.
+ */
+enum nn_f8_made *nn_cpu_f8_made(enum nn_f8_made *made, const void *out, const struct nn_f8 *f8);
 
 /* y = x wᵀ + b + beta y, at once. */
 void nn_run_linear(const struct nn_linear *a);

@@ -48,6 +48,6 @@ static void affine_backward_weight(const struct nn_affine *a)
     nn_run_product(nn_affine_backward_weight_product(a));
 }
 
-NN_CPU_ENQUEUE(affine_forward, nn_affine)
+NN_CPU_ENQUEUE_PRODUCT(affine_forward, nn_affine)
 NN_CPU_ENQUEUE(affine_backward_input, nn_affine)
-NN_CPU_ENQUEUE(affine_backward_weight, nn_affine)
+NN_CPU_ENQUEUE_PRODUCT(affine_backward_weight, nn_affine)

@@ -171,6 +171,14 @@ static void groups_down(void *arg, int worker, size_t from, size_t to)
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
+/* What nn_cpu_f8_matrix makes. */
+static struct nn_matrix rounded(const struct nn_matrix *x, const struct nn_f8_operand *as,
+                                const float *room)
+{
+    return (struct nn_matrix){room, x->transposed ? as->rows : as->cols, x->transposed, FSDP_BF16,
+                              FSDP_F32};
+}
+
 struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_operand *as,
                                   float *room)
 {
@@ -193,18 +201,36 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
         else
             fsdp_cpu_for(nrows, grain, groups_along, &a);
     }
-    return (struct nn_matrix){room, (int)ncols, x->transposed, FSDP_BF16, FSDP_F32};
+    return rounded(x, as, room);
 }
 
 struct nn_product nn_cpu_f8_product(const struct nn_product *g)
 {
     const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale};
     const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale};
+    const size_t a_nelem = room_nelem((size_t)g->m, (size_t)g->k);
+    const size_t b_nelem = room_nelem((size_t)g->k, (size_t)g->n);
+    const bool is_there = g->made && *g->made;
     struct nn_product plain = *g;
-    float *b_room = g->work + room_nelem((size_t)g->m, (size_t)g->k);
+    float *second = g->work + (g->b_first ? b_nelem : a_nelem);
 
-    plain.a = nn_cpu_f8_matrix(&g->a, &a, g->work);
-    plain.b = nn_cpu_f8_matrix(&g->b, &b, b_room);
-    plain.work = b_room + room_nelem((size_t)g->k, (size_t)g->n);
+    if (g->b_first) {
+        plain.b = is_there ? rounded(&g->b, &b, g->work) : nn_cpu_f8_matrix(&g->b, &b, g->work);
+        plain.a = nn_cpu_f8_matrix(&g->a, &a, second);
+    } else {
+        plain.a = is_there ? rounded(&g->a, &a, g->work) : nn_cpu_f8_matrix(&g->a, &a, g->work);
+        plain.b = nn_cpu_f8_matrix(&g->b, &b, second);
+    }
+    plain.work = g->work + a_nelem + b_nelem;
     return plain;
+}
+
+enum nn_f8_made *nn_cpu_f8_made(enum nn_f8_made *made, const void *out, const struct nn_f8 *f8)
+{
+    static enum nn_f8_made values = NN_F8_VALUES;
+    const bool is_there = made && *made;
+
+    if (made && out)
+        *made = f8->dtype ? NN_F8_VALUES : NN_F8_NOTHING;
+    return is_there ? &values : NULL;
 }

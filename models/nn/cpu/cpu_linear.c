@@ -47,6 +47,6 @@ static void linear_backward_weight(const struct nn_linear *a)
     nn_run_product(nn_linear_backward_weight_product(a));
 }
 
-NN_CPU_ENQUEUE(linear_forward, nn_linear)
+NN_CPU_ENQUEUE_PRODUCT(linear_forward, nn_linear)
 NN_CPU_ENQUEUE(linear_backward_input, nn_linear)
-NN_CPU_ENQUEUE(linear_backward_weight, nn_linear)
+NN_CPU_ENQUEUE_PRODUCT(linear_backward_weight, nn_linear)

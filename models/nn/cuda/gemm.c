@@ -162,6 +162,8 @@ int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *er
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (g->a.f8)
         return in_8_bits(lane, g, err);
+    if (g->made)
+        *g->made = NN_F8_NOTHING;
     if (g->a.dtype != FSDP_F32 && g->b.dtype != FSDP_F32 && nn_cuda_is_mixed(g))
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "a product of %s with %s: not on CUDA",
                             fsdp_dtype_name(g->a.dtype), fsdp_dtype_name(g->b.dtype));

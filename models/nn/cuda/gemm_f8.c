@@ -64,7 +64,7 @@ static void tell_once(int capability, const struct nn_product *g)
     }
 }
 
-/* Operands to be made: a, and b behind it. */
+/* Operands to be made: the one that lies first in work, then the other. */
 static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product *g)
 {
     const struct nn_product plain = nn_cuda_f8_decoded(g);
@@ -72,33 +72,48 @@ static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product 
     const struct nn_cuda_f8_place place[] = {nn_cuda_f8_place(&g->a, g->m, g->k),
                                              nn_cuda_f8_place(&g->b, g->k, g->n)};
 
-    for (int i = 0; i < 2; i++)
-        out[i] = (struct nn_cuda_f8){.x = from[i]->at,
-                                     .ld = from[i]->ld,
-                                     .nrows = place[i].nrows,
-                                     .ncols = place[i].ncols,
-                                     .dtype = from[i]->dtype,
-                                     .f8 = from[i]->f8,
-                                     .amax = (uint32_t *)(void *)g->work + i,
-                                     .scale = g->work + NN_CUDA_F8_SCALE + i,
-                                     .out = nn_at(to[i]->at, FSDP_F32, 0),
-                                     .transposes = from[i]->transposed == (i == 0),
-                                     .to_ld = place[i].ld};
+    for (int at = 0; at < 2; at++) {
+        const int i = at != g->b_first; /* of a and b */
+        out[at] = (struct nn_cuda_f8){.x = from[i]->at,
+                                      .ld = from[i]->ld,
+                                      .nrows = place[i].nrows,
+                                      .ncols = place[i].ncols,
+                                      .dtype = from[i]->dtype,
+                                      .f8 = from[i]->f8,
+                                      .amax = (uint32_t *)(void *)g->work + at,
+                                      .scale = g->work + NN_CUDA_F8_SCALE + at,
+                                      .out = nn_at(to[i]->at, FSDP_F32, 0),
+                                      .transposes = from[i]->transposed == (i == 0),
+                                      .to_ld = place[i].ld};
+    }
 }
 
 /* Of codes, whose bias the library takes in the type of a 16-bit output alone. */
 static struct nn_product product_of_codes(const struct nn_product *g,
                                           const struct nn_cuda_f8 operand[2])
 {
+    const struct nn_cuda_f8 *a = &operand[g->b_first], *b = &operand[!g->b_first];
     struct nn_product codes = *g;
 
-    codes.a = (struct nn_matrix){operand[0].out, g->k, false, g->a.f8, FSDP_F32};
-    codes.b = (struct nn_matrix){operand[1].out, g->k, true, g->b.f8, FSDP_F32};
-    codes.a_scale = operand[0].scale;
-    codes.b_scale = operand[1].scale;
+    codes.a = (struct nn_matrix){a->out, g->k, false, g->a.f8, FSDP_F32};
+    codes.b = (struct nn_matrix){b->out, g->k, true, g->b.f8, FSDP_F32};
+    codes.a_scale = a->scale;
+    codes.b_scale = b->scale;
     if (g->c_dtype == FSDP_F32 || g->bias_dtype != g->c_dtype)
         codes.bias = NULL;
     return codes;
+}
+
+/* From the first operand on, or from the second one, where the first one is there. */
+static int make_operands(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
+                         enum nn_f8_made kind, struct fsdp_err *err)
+{
+    for (int i = from; i < 2; i++)
+        FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
+    for (int i = from; i < 2; i++)
+        FSDP_TRY(kind == NN_F8_CODES ? nn_cuda_f8_encode(lane, &operand[i], err)
+                                     : nn_cuda_f8_decode(lane, &operand[i], err));
+    return FSDP_OK;
 }
 
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
@@ -112,15 +127,15 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
                             "a product in 8 bits with scales of rows or blocks: not on CUDA");
     FSDP_TRY(capability_of(&capability, lane, err));
     describe_operands(operand, g);
-    FSDP_TRY(fsdp_zero(lane, g->work, NN_CUDA_F8_CELLS * sizeof(float), err));
-    for (int i = 0; i < 2; i++)
-        FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
     const bool by_codes = capability >= LEAST_CAPABILITY && fits_library(g);
+    const enum nn_f8_made kind = by_codes ? NN_F8_CODES : NN_F8_VALUES;
+    const bool is_there = g->made && *g->made == kind;
     if (!by_codes)
         tell_once(capability, g);
-    for (int i = 0; i < 2; i++)
-        FSDP_TRY(by_codes ? nn_cuda_f8_encode(lane, &operand[i], err)
-                          : nn_cuda_f8_decode(lane, &operand[i], err));
+    FSDP_TRY(fsdp_zero(lane, operand[is_there].amax, (is_there ? 1 : 2) * sizeof(uint32_t), err));
+    FSDP_TRY(make_operands(lane, operand, is_there, kind, err));
+    if (g->made)
+        *g->made = kind;
     *out = by_codes ? product_of_codes(g, operand) : nn_cuda_f8_decoded(g);
     return FSDP_OK;
 }
