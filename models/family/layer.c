@@ -9,15 +9,42 @@ static int rows_of(const struct stack_block *blk)
 
 /* ---- linear maps ----------------------------------------------------------------------------- */
 
+/* A map without its adapter, where that is a part of it: what DoRA scales is all that there is. */
+static int base_forward(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
+                        void *out, const void *x, float beta, enum nn_f8_made *made,
+                        struct fsdp_err *err)
+{
+    return layer_has_magnitudes(m, slot) && !layer_lora_drops(m, blk)
+               ? FSDP_OK
+               : layer_plain(m, blk, slot, out, x, beta, made, err);
+}
+
+static int adapter_forward(const struct model *m, const struct stack_block *blk,
+                           enum stack_slot slot, void *out, const void *x, float beta,
+                           struct fsdp_err *err)
+{
+    return layer_has_magnitudes(m, slot) ? layer_dora_forward(m, blk, slot, out, x, beta, err)
+                                         : layer_lora_forward(m, blk, slot, out, x, err);
+}
+
 int layer_project(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err)
 {
-    const bool scaled = layer_has_magnitudes(m, slot);
+    FSDP_TRY(base_forward(m, blk, slot, out, x, beta, NULL, err));
+    return adapter_forward(m, blk, slot, out, x, beta, err);
+}
 
-    if (!scaled || layer_lora_drops(m, blk)) /* else what DoRA scales is all that there is */
-        FSDP_TRY(layer_plain(m, blk, slot, out, x, beta, err));
-    return scaled ? layer_dora_forward(m, blk, slot, out, x, beta, err)
-                  : layer_lora_forward(m, blk, slot, out, x, err);
+/* Adapters come last, because they use the work memory in which a rounded x lies. */
+int layer_project_each(const struct model *m, const struct stack_block *blk,
+                       const struct layer_map *map, int nmaps, const void *x, struct fsdp_err *err)
+{
+    enum nn_f8_made made = NN_F8_NOTHING;
+
+    for (int i = 0; i < nmaps; i++)
+        FSDP_TRY(base_forward(m, blk, map[i].slot, map[i].y, x, 0, &made, err));
+    for (int i = 0; i < nmaps; i++)
+        FSDP_TRY(adapter_forward(m, blk, map[i].slot, map[i].y, x, 0, err));
+    return FSDP_OK;
 }
 
 int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
@@ -31,12 +58,31 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
                   : layer_lora_input(m, blk, slot, dx, dy, err);
 }
 
+static int adapter_weight(const struct model *m, const struct stack_block *blk,
+                          enum stack_slot slot, const void *dy, const void *x, struct fsdp_err *err)
+{
+    return layer_has_magnitudes(m, slot) ? layer_dora_weight(m, blk, slot, dy, x, err)
+                                         : layer_lora_weight(m, blk, slot, dy, x, err);
+}
+
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                          const void *dy, const void *x, struct fsdp_err *err)
 {
-    FSDP_TRY(layer_plain_weight(m, blk, slot, dy, x, err));
-    return layer_has_magnitudes(m, slot) ? layer_dora_weight(m, blk, slot, dy, x, err)
-                                         : layer_lora_weight(m, blk, slot, dy, x, err);
+    FSDP_TRY(layer_plain_weight(m, blk, slot, dy, x, NULL, err));
+    return adapter_weight(m, blk, slot, dy, x, err);
+}
+
+int layer_project_each_weight(const struct model *m, const struct stack_block *blk,
+                              const struct layer_map *map, int nmaps, const void *x,
+                              struct fsdp_err *err)
+{
+    enum nn_f8_made made = NN_F8_NOTHING;
+
+    for (int i = 0; i < nmaps; i++)
+        FSDP_TRY(layer_plain_weight(m, blk, map[i].slot, map[i].y, x, &made, err));
+    for (int i = 0; i < nmaps; i++)
+        FSDP_TRY(adapter_weight(m, blk, map[i].slot, map[i].y, x, err));
+    return FSDP_OK;
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */

@@ -42,6 +42,18 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
 int layer_project_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                          const void *dy, const void *x, struct fsdp_err *err);
 
+/* The first and the last of these for maps that read the same x, with beta 0: products in 8 bits
+ * round x once for all of them. */
+struct layer_map {
+    enum stack_slot slot;
+    void *y; /* out, or dy */
+};
+int layer_project_each(const struct model *m, const struct stack_block *blk,
+                       const struct layer_map *map, int nmaps, const void *x, struct fsdp_err *err);
+int layer_project_each_weight(const struct model *m, const struct stack_block *blk,
+                              const struct layer_map *map, int nmaps, const void *x,
+                              struct fsdp_err *err);
+
 /* What a gradient of a matrix and its bias (NULL: none) is multiplied with before it is added to:
  * they are written together, where both are wanted. */
 float layer_pair_beta(const struct stack_param *w, const struct stack_param *b);
@@ -75,15 +87,15 @@ struct layer_matrix {
 struct layer_matrix layer_matrix(const struct model *m, const struct stack_block *blk,
                                  enum stack_slot slot);
 /* The map of a slot without its adapter, as layer_project and the two after it; and without its
- * bias: out = x Wᵀ + beta out. */
+ * bias: out = x Wᵀ + beta out. made: as in nn_linear. */
 int layer_plain(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
-                void *out, const void *x, float beta, struct fsdp_err *err);
+                void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err);
 int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err);
 int layer_plain_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                       void *dx, const void *dy, float beta, struct fsdp_err *err);
 int layer_plain_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
-                       const void *dy, const void *x, struct fsdp_err *err);
+                       const void *dy, const void *x, enum nn_f8_made *made, struct fsdp_err *err);
 
 /* The norm of this slot over rows of `dim` elements, at work in the block: weights are set, x, y
  * and what else it takes are the caller's to set. */

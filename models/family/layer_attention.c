@@ -140,16 +140,14 @@ static bool by_heads(const struct model *m)
 static int project_qkv(const struct model *m, const struct stack_block *blk, const void *x,
                        const struct heads *q, const struct heads *k, struct fsdp_err *err)
 {
-    void *const parts[] = {q->raw, k->raw, blk->v_new};
+    const struct layer_map map[] = {{STACK_Q, q->raw}, {STACK_K, k->raw}, {STACK_V, blk->v_new}};
     if (by_heads(m)) {
         FSDP_TRY(layer_project(m, blk, STACK_QKV, blk->act, x, 0, err));
         for (int i = 0; i < 3; i++)
-            FSDP_TRY(move_part(m, blk, parts[i], blk->act, i, false, err));
+            FSDP_TRY(move_part(m, blk, map[i].y, blk->act, i, false, err));
         return FSDP_OK;
     }
-    for (int i = 0; i < 3; i++)
-        FSDP_TRY(layer_project(m, blk, (enum stack_slot)(STACK_Q + i), parts[i], x, 0, err));
-    return FSDP_OK;
+    return layer_project_each(m, blk, map, 3, x, err);
 }
 
 /* dx (R, C) = the gradient of what the products read + beta dx. The gradients of their outputs are
@@ -173,9 +171,8 @@ static int qkv_weight(const struct model *m, const struct stack_block *blk, void
 {
     if (by_heads(m))
         return layer_project_weight(m, blk, STACK_QKV, blk->act, x, err);
-    for (int i = 0; i < 3; i++)
-        FSDP_TRY(layer_project_weight(m, blk, (enum stack_slot)(STACK_Q + i), parts[i], x, err));
-    return FSDP_OK;
+    const struct layer_map map[] = {{STACK_Q, parts[0]}, {STACK_K, parts[1]}, {STACK_V, parts[2]}};
+    return layer_project_each_weight(m, blk, map, 3, x, err);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

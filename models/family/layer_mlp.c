@@ -69,15 +69,23 @@ static int read_stream(const void **x, const struct model *m, const struct stack
     return stack_norm_forward(m, blk->lane, &norm, err);
 }
 
+/* Up, and gate before it where it is there. */
+static int hidden_maps(struct layer_map map[2], const struct model *m,
+                       const struct stack_block *blk)
+{
+    const bool gated = m->traits.gated;
+    map[0] = (struct layer_map){STACK_GATE, blk->gate};
+    map[gated] = (struct layer_map){STACK_UP, blk->up};
+    return gated ? 2 : 1;
+}
+
 /* The hidden values' inputs of the MLP, where there is one. */
 static int enter_hidden(const struct model *m, const struct stack_block *blk, const void *x,
                         struct fsdp_err *err)
 {
-    if (!m->traits.ffn)
-        return FSDP_OK;
-    if (m->traits.gated)
-        FSDP_TRY(layer_project(m, blk, STACK_GATE, blk->gate, x, 0, err));
-    return layer_project(m, blk, STACK_UP, blk->up, x, 0, err);
+    struct layer_map map[2];
+    const int nmaps = hidden_maps(map, m, blk);
+    return m->traits.ffn ? layer_project_each(m, blk, map, nmaps, x, err) : FSDP_OK;
 }
 
 /* blk->out += the experts and, where all rows have one besides, the MLP. */
@@ -153,6 +161,8 @@ static int stream_gradient(const void **x, const struct model *m, const struct s
 int layer_mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
 {
     const struct layer_end end = end_of(blk);
+    struct layer_map map[2];
+    const int nmaps = hidden_maps(map, m, blk);
     const void *dy, *x;
 
     if (m->traits.parallel) /* attention needs the gradient of the output, too */
@@ -168,9 +178,5 @@ int layer_mlp_backward(const struct model *m, const struct stack_block *blk, str
     FSDP_TRY(stream_gradient(&x, m, blk, err));
     if (m->traits.experts)
         FSDP_TRY(layer_experts_weight(m, blk, x, err));
-    if (!m->traits.ffn)
-        return FSDP_OK;
-    if (m->traits.gated)
-        FSDP_TRY(layer_project_weight(m, blk, STACK_GATE, blk->gate, x, err));
-    return layer_project_weight(m, blk, STACK_UP, blk->up, x, err);
+    return m->traits.ffn ? layer_project_each_weight(m, blk, map, nmaps, x, err) : FSDP_OK;
 }

@@ -46,6 +46,7 @@ struct operands {
     void *out, *db;
     const void *x, *w, *b, *dy;
     float beta;
+    enum nn_f8_made *made;
 };
 enum direction { FORWARD, TO_INPUT, TO_WEIGHT };
 
@@ -70,7 +71,8 @@ static int run_linear(const struct model *m, const struct stack_block *blk,
                                    .y_dtype = blk->dtype,
                                    .w_dtype = matrix->w->w_dtype,
                                    .dw_dtype = matrix->w->dw_dtype,
-                                   .f8 = matrix->f8};
+                                   .f8 = matrix->f8,
+                                   .made = o->made};
     return run[way](blk->lane, &args, err);
 }
 
@@ -95,7 +97,8 @@ static int run_affine(const struct model *m, const struct stack_block *blk,
                                    .dtype = blk->dtype,
                                    .w_dtype = matrix->w->w_dtype,
                                    .dw_dtype = matrix->w->dw_dtype,
-                                   .f8 = matrix->f8};
+                                   .f8 = matrix->f8,
+                                   .made = o->made};
     return run[way](blk->lane, &args, err);
 }
 
@@ -128,11 +131,15 @@ int layer_product(const struct model *m, const struct stack_block *blk, enum sta
 }
 
 int layer_plain(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
-                void *out, const void *x, float beta, struct fsdp_err *err)
+                void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err)
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
-    const struct operands o = {
-        .out = out, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix), .beta = beta};
+    const struct operands o = {.out = out,
+                               .x = x,
+                               .w = weight_at(&matrix),
+                               .b = bias_at(&matrix),
+                               .beta = beta,
+                               .made = made};
     return run_product(m, blk, &matrix, &o, FORWARD, err);
 }
 
@@ -145,7 +152,7 @@ int layer_plain_input(const struct model *m, const struct stack_block *blk, enum
 }
 
 int layer_plain_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
-                       const void *dy, const void *x, struct fsdp_err *err)
+                       const void *dy, const void *x, enum nn_f8_made *made, struct fsdp_err *err)
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct stack_param *w = matrix.w, *b = matrix.b;
@@ -154,6 +161,7 @@ int layer_plain_weight(const struct model *m, const struct stack_block *blk, enu
                                    b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL,
                                .dy = dy,
                                .x = x,
-                               .beta = layer_pair_beta(w, b)};
+                               .beta = layer_pair_beta(w, b),
+                               .made = made};
     return run_product(m, blk, &matrix, &o, TO_WEIGHT, err);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a batch may ask for besides tokens: labels that do not count, several documents in a row,
- * dropout. Losses and all gradients of one pass over a model against another way to the same. */
+ * dropout; and products in 8 bits. Losses and all gradients of one pass over a model against
+ * another way to the same. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check/gradcheck.h"
+#include "family/stack.h"
+#include "nn/cpu/cpu.h"
 #include "ref_run.h"
 
 enum { B = 4, T = 32, NROWS = B * (T + 1), MAX_BATCHES = 16 };
@@ -22,6 +25,7 @@ struct pass {
     const char *const *modules; /* recomputed; NULL: all */
     size_t saved;               /* planned bytes of what lives from forward to backward */
     double dropout;
+    void (*use_ops)(struct model *model);
     double loss;
     float *grad; /* of all parameters, one after the other */
     size_t nelem;
@@ -61,6 +65,7 @@ static int run(struct pass *p)
 
     p->loss = 0;
     p->nelem = 0;
+    setup.use_ops = p->use_ops;
     setup.opts.accumulation = p->nbatches;
     setup.opts.activation_checkpointing = p->recompute;
     setup.opts.checkpoint_modules = p->modules;
@@ -217,6 +222,62 @@ static void test_dropout(const char *folder)
     expect_close(&rows, &whole, "dropout row by row, and all rows at once");
 }
 
+/* ---- products in 8 bits ---------------------------------------------------------------------- */
+
+static struct {
+    bool alone;              /* each product rounds what it reads */
+    int nproducts, nrounded; /* that read x; and those that rounded it */
+} eights;
+
+#define COUNTED(name, type)                                                                        \
+    static int counted_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *e) \
+    {                                                                                              \
+        struct type own = *args;                                                                   \
+        own.made = eights.alone ? NULL : own.made;                                                 \
+        eights.nproducts += own.f8.dtype != 0;                                                     \
+        eights.nrounded += own.f8.dtype && (!own.made || !*own.made);                              \
+        return nn_cpu_##name(lane, &own, e);                                                       \
+    }
+COUNTED(linear_forward, nn_linear)
+COUNTED(linear_backward_weight, nn_linear)
+COUNTED(affine_forward, nn_affine)
+COUNTED(affine_backward_weight, nn_affine)
+
+static void use_counted(struct model *m)
+{
+    static const char *const all[] = {"all-linear"};
+    static struct nn_ops ops;
+
+    ops = *m->nn;
+    ops.linear_forward = counted_linear_forward;
+    ops.linear_backward_weight = counted_linear_backward_weight;
+    ops.affine_forward = counted_affine_forward;
+    ops.affine_backward_weight = counted_affine_backward_weight;
+    m->nn = &ops;
+    stack_set_f8(m, &(struct model_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, all, 1}, &err);
+}
+
+/* Of q, k, v, o, gate, up and down, or of all without gate, 4 round what they read. */
+static void test_eights(const char *folder, int nmaps)
+{
+    struct pass alone = plain(folder), shared = plain(folder);
+
+    alone.use_ops = shared.use_ops = use_counted;
+    eights.alone = true;
+    eights.nproducts = eights.nrounded = 0;
+    int rc = run(&alone);
+    const int nproducts = eights.nproducts, nrounded = eights.nrounded;
+    eights.alone = false;
+    eights.nproducts = eights.nrounded = 0;
+    rc |= run(&shared);
+    ok(!rc && nproducts > 0 && nrounded == nproducts && eights.nproducts == nproducts &&
+           eights.nrounded * nmaps == nproducts * 4,
+       "%s: of %d products in 8 bits, %d round what they read", folder, eights.nproducts,
+       eights.nrounded);
+    ok(equal(&shared, &alone), "%s: the bits are those of products that all round it", folder);
+    free(alone.grad), free(shared.grad);
+}
+
 int main(void)
 {
     static const char *const folders[] = {"gpt2-tiny", "llama-odd"};
@@ -229,6 +290,7 @@ int main(void)
         test_labels(folders[i]);
         test_documents(folders[i]);
         test_dropout(folders[i]);
+        test_eights(folders[i], i ? 7 : 6);
     }
     oob->close(oob);
     return tap_done();
