@@ -21,6 +21,41 @@ static bool takes_codes(const struct stack_weight *x, double rows)
     return x->f8.dtype && fmod(rows, 16) == 0 && x->rows % 16 == 0 && x->cols % 16 == 0;
 }
 
+static bool is_trained(const struct model *m, int w)
+{
+    return w >= m->nbase || stack_is_trained(m, m->weight[w].name);
+}
+
+/* The slots that read what this matrix reads, and the first that is its own; none: equal. */
+struct readers {
+    int first, own;
+};
+static struct readers readers_of(const struct model *m, int w)
+{
+    static const enum stack_slot ends[][2] = {{STACK_Q, STACK_V}, {STACK_GATE, STACK_UP}};
+    for (int i = 0; i < 2; i++)
+        for (int slot = (int)ends[i][0]; slot <= (int)ends[i][1]; slot++)
+            if (m->place[slot].weight == w)
+                return (struct readers){(int)ends[i][0], slot};
+    return (struct readers){0, 0};
+}
+
+/* Is x there in the form that products with this matrix take, from one that reads it before? Where
+ * an adapter has magnitudes, maps round on their own. */
+static bool x_is_made(const struct model *m, int w, double rows, bool backward)
+{
+    const struct readers r = readers_of(m, w);
+    const bool codes = takes_codes(&m->weight[w], rows);
+
+    for (int slot = r.first; slot < r.own && !m->lora.dora; slot++) {
+        const int other = m->place[slot].weight;
+        if (other >= 0 && m->weight[other].f8.dtype &&
+            takes_codes(&m->weight[other], rows) == codes && (!backward || is_trained(m, other)))
+            return true;
+    }
+    return false;
+}
+
 /* The products with a part's matrices, adapters among them. */
 static int add_products(const struct model *m, struct fsdp_module_tree *tree, int module,
                         enum stack_part part, double rows, struct fsdp_err *err)
@@ -37,10 +72,13 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
             .nin = x->cols,
             .nout = x->rows,
             .type = takes_codes(x, rows * used) ? x->f8.dtype : m->dtypes.activation,
-            .trained = w >= m->nbase || stack_is_trained(m, x->name)};
+            .trained = is_trained(m, w)};
+        const struct work_codes codes = {.from = m->dtypes.activation,
+                                         .x_is_made = x_is_made(m, w, linear.rows, false),
+                                         .x_is_made_backward = x_is_made(m, w, linear.rows, true)};
         work_add_linear(&list, &linear, WORK_IN_LAYER);
         if (x->f8.dtype)
-            work_add_codes(&list, &linear, m->dtypes.activation, WORK_IN_LAYER);
+            work_add_codes(&list, &linear, &codes, WORK_IN_LAYER);
         FSDP_TRY(add_all(tree, module, &list, err));
     }
     return FSDP_OK;

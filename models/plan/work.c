@@ -33,13 +33,16 @@ void work_add_linear(struct work_list *list, const struct work_linear *l, enum w
         add_work(list, work);
 }
 
-void work_add_codes(struct work_list *list, const struct work_linear *l, enum fsdp_dtype from,
-                    enum work_place place)
+void work_add_codes(struct work_list *list, const struct work_linear *l,
+                    const struct work_codes *codes, enum work_place place)
 {
-    const double each = 2 * (double)fsdp_dtype_nbytes(from) + (double)fsdp_dtype_nbytes(l->type);
+    const double each =
+        2 * (double)fsdp_dtype_nbytes(codes->from) + (double)fsdp_dtype_nbytes(l->type);
     const double times = l->times > 0 ? l->times : 1;
     const double x = l->rows * l->nin, w = l->nout * l->nin, dy = l->rows * l->nout;
-    const double forward = x + w, backward = dy + w + (l->trained ? dy + x : 0);
+    const double forward = (codes->x_is_made ? 0 : x) + w;
+    const double to_weight = dy + (codes->x_is_made_backward ? 0 : x);
+    const double backward = dy + w + (l->trained ? to_weight : 0);
 
     work_add_bytes(list, times * each * forward, backward / forward, false, place);
 }

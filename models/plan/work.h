@@ -28,8 +28,13 @@ void work_add_linear(struct work_list *list, const struct work_linear *linear,
 
 /* Where the operands, which are of type `from`, are made 8-bit codes first: each is read twice, for
  * its greatest absolute value and to be encoded, and its codes are written. */
-void work_add_codes(struct work_list *list, const struct work_linear *linear, enum fsdp_dtype from,
-                    enum work_place place);
+struct work_codes {
+    enum fsdp_dtype from;
+    bool x_is_made;          /* for a map before, which reads the same x */
+    bool x_is_made_backward; /* likewise for the gradient of w */
+};
+void work_add_codes(struct work_list *list, const struct work_linear *linear,
+                    const struct work_codes *codes, enum work_place place);
 
 /* Attention from q, k and v to its output. keys: that a query sees, the mean. */
 struct work_attention {

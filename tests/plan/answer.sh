@@ -71,6 +71,15 @@ assert 1.2 < a["products_s"] / b["products_s"] < 2, (a, b)
 assert b["pointwise_s"] > 1.1 * a["pointwise_s"] and b["step_s"]["value"] < 0.9 * a["step_s"]["value"], (a, b)
 PY
 echo $?)" "products in 8 bits take less time, with the making of codes"
+for targets in q_proj k_proj q_proj,k_proj; do
+    run --model llama --seq 8192 --nodes 8 --batch 4M --json "$targets.json" model.linear_dtype=float8_e4m3 "model.linear_targets=[$targets]" || break
+done
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+none, q, k, both = (json.load(open(f"{name}.json"))["time"]["pointwise_s"] for name in ("answer", "q_proj", "k_proj", "q_proj,k_proj"))
+assert none < k < q < both and both - q < 0.6 * (k - none), (none, q, k, both)
+PY
+echo $?)" "maps that read the same x make its codes once"
 run --model llama --seq 8191 --nodes 8 --batch 4M --json odd.json model.linear_dtype=float8_e4m3 train.micro_batch_size=1
 ok "$([ $? = 0 ] && python3 -c '
 import json
