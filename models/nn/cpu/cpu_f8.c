@@ -172,8 +172,8 @@ static void groups_down(void *arg, int worker, size_t from, size_t to)
 /* ---- operands -------------------------------------------------------------------------------- */
 
 /* What nn_cpu_f8_matrix makes. */
-static struct nn_matrix rounded(const struct nn_matrix *x, const struct nn_f8_operand *as,
-                                const float *room)
+static struct nn_matrix rounded_matrix(const struct nn_matrix *x, const struct nn_f8_operand *as,
+                                       const float *room)
 {
     return (struct nn_matrix){room, x->transposed ? as->rows : as->cols, x->transposed, FSDP_BF16,
                               FSDP_F32};
@@ -201,7 +201,7 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
         else
             fsdp_cpu_for(nrows, grain, groups_along, &a);
     }
-    return rounded(x, as, room);
+    return rounded_matrix(x, as, room);
 }
 
 struct nn_product nn_cpu_f8_product(const struct nn_product *g)
@@ -215,10 +215,12 @@ struct nn_product nn_cpu_f8_product(const struct nn_product *g)
     float *second = g->work + (g->b_first ? b_nelem : a_nelem);
 
     if (g->b_first) {
-        plain.b = is_there ? rounded(&g->b, &b, g->work) : nn_cpu_f8_matrix(&g->b, &b, g->work);
+        plain.b =
+            is_there ? rounded_matrix(&g->b, &b, g->work) : nn_cpu_f8_matrix(&g->b, &b, g->work);
         plain.a = nn_cpu_f8_matrix(&g->a, &a, second);
     } else {
-        plain.a = is_there ? rounded(&g->a, &a, g->work) : nn_cpu_f8_matrix(&g->a, &a, g->work);
+        plain.a =
+            is_there ? rounded_matrix(&g->a, &a, g->work) : nn_cpu_f8_matrix(&g->a, &a, g->work);
         plain.b = nn_cpu_f8_matrix(&g->b, &b, second);
     }
     plain.work = g->work + a_nelem + b_nelem;
