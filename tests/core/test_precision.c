@@ -148,7 +148,9 @@ static void see(float *out, const struct cell *c, const struct fsdp_tensor *tens
 
     for (size_t i = 0; i < nelem; i++)
         amax = fmax(amax, fabs((double)master[i]));
-    float scale = (float)(448 / amax);
+    float scale = 0x1p110f;
+    while (amax * (double)scale > 448)
+        scale /= 2;
     for (size_t i = 0; i < nelem; i++) {
         float x = fminf(fmaxf(master[i] * scale, -448), 448);
         x = encoded ? fsdp_f8_e4m3_to_f32(fsdp_f32_to_f8_e4m3(x)) / scale : master[i];

@@ -57,8 +57,50 @@ static void test_exponents(enum fsdp_dtype dtype, double greatest)
     ok(!nwrong, "%s: %d scales are not the least", fsdp_dtype_name(dtype), nwrong);
 }
 
+/* A matrix that was gathered in 8 bits and decoded to bf16 has values that a product takes as they
+ * are: whole, or a part of it with a scale of its own. */
+static void test_gathered(float greatest)
+{
+    enum { NELEM = 1000 };
+    float *x = f8_values(NELEM, FSDP_F32), back[NELEM];
+    uint8_t codes[NELEM];
+    uint16_t narrow[NELEM];
+    double amax = 0;
+    int nother = 0, nrounded = 0;
+
+    for (int i = 0; i < NELEM; i++)
+        amax = fmax(amax, fabs((double)x[i]));
+    for (int i = 0; i < NELEM; i++)
+        x[i] = fabs((double)x[i]) < amax ? (float)(x[i] / amax * greatest) : greatest;
+    amax = greatest;
+    int rc =
+        fsdp_quantize(ref_lane(), codes, FSDP_F8_E4M3, x, NELEM, &amax, &err) |
+        fsdp_dequantize(ref_lane(), narrow, FSDP_BF16, codes, FSDP_F8_E4M3, NELEM, &amax, &err);
+    rc |= fsdp_lane_sync(ref_lane(), &err);
+    fsdp_cpu_convert(back, FSDP_F32, narrow, FSDP_BF16, NELEM);
+    for (int first = 0; first < NELEM; first += NELEM / 4) {
+        uint32_t most = 0;
+        for (int i = first; i < NELEM; i++)
+            most = nn_f8_magnitude(back[i]) > most ? nn_f8_magnitude(back[i]) : most;
+        const int e = nn_f8_exponent(FSDP_F8_E4M3, most);
+        for (int i = first; i < NELEM; i++) {
+            const float code = nn_f8_round(nn_f8_type(FSDP_F8_E4M3), back[i] * nn_f8_power(-e));
+            nother += code * nn_f8_power(e) != back[i];
+            nrounded += back[i] != x[i];
+        }
+    }
+    ok(!rc && nrounded > NELEM / 2 && !nother,
+       "gathered in 8 bits, the greatest %.9g: %d values are rounded again", (double)greatest,
+       nother);
+    free(x);
+}
+
 int main(void)
 {
+    static const float greatest[] = {1, 1.75f, 1.7500002f, 1.82f, 3.9f, 3e-5f, 0x1.cp-103f, 4e30f};
+
+    for (size_t i = 0; i < sizeof greatest / sizeof greatest[0]; i++)
+        test_gathered(greatest[i]);
     test_values(FSDP_F8_E4M3, 448);
     test_values(FSDP_F8_E5M2, 57344);
     test_exponents(FSDP_F8_E4M3, 448);

@@ -344,13 +344,22 @@ static inline FSDP_ON_DEVICE void loss_scale_next(struct fsdp_loss_scale *s, flo
 
 /* ---- 8-bit floats with one scale for many elements ------------------------------------------- */
 
-/* The scale of F8_E4M3: 448 / amax; 1 for zeros, NaN (and so all elements) for what is not finite.
- */
+/* The scale of F8_E4M3: the greatest power of two, up to 2^110, with which amax, that of floats, is
+ * at most 448 = 1.75 * 2^8; NaN (and so all elements) for what is not finite. A product in 8 bits
+ * has scales by the same rule (docs/fp8.md). */
 static inline FSDP_ON_DEVICE float e4m3_scale(double amax)
 {
-    if (amax == 0)
-        return 1;
-    return isfinite(amax) ? (float)(448 / amax) : NAN;
+    const float most = (float)amax;
+    uint32_t u, exponent;
+    float scale;
+
+    memcpy(&u, &most, sizeof u);
+    if (u >= 0x7f800000u)
+        return NAN;
+    exponent = 2 * 127 + 8 - (u >> 23) - ((u & 0x7fffffu) > 0x600000u);
+    u = (exponent > 127 + 110 ? 127 + 110 : exponent) << 23;
+    memcpy(&scale, &u, sizeof scale);
+    return scale;
 }
 
 /* fsdp_f32_to_f8_e4m3, clamped to +-448, without branches. */

@@ -187,8 +187,9 @@ struct fsdp_pieces {
 int fsdp_copy_pieces(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
                      const struct fsdp_pieces *pieces, struct fsdp_err *err);
 
-/* To a narrow type (F8_E4M3) and back, with one scale for all elements: scale = 448 / *amax, where
- * *amax (device scalar) is their greatest absolute value and 448 the greatest F8_E4M3.
+/* To a narrow type (F8_E4M3) and back, with one scale for all elements: the greatest power of two, up
+ * to 2^110, with which *amax (device scalar), their greatest absolute value, is at most 448, the
+ * greatest F8_E4M3.
  * quantize: dst[i] = src[i] * scale; NaN and infinities become NaN.
  * dequantize: dst[i] = src[i] / scale, in a float type; of pieces of nelem elements (NULL: one). */
 int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,

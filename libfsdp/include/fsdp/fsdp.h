@@ -84,7 +84,7 @@ struct fsdp_gather_codec {
                   size_t nelem, const struct fsdp_pieces *pieces, const double *amax,
                   struct fsdp_err *err);
 };
-/* Tensors of two and more dimensions in F8_E4M3, each with one scale (amax becomes 448). */
+/* Tensors of two and more dimensions in F8_E4M3, each with one scale, a power of two. */
 extern const struct fsdp_gather_codec fsdp_gather_float8;
 
 /* Settings of some units that differ from fsdp_opts. The modules that a row names become units of
