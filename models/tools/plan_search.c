@@ -84,6 +84,8 @@ static void write_head(const struct best *b, FILE *to)
             plain(file, sizeof file, best_path(b->set)));
     if (b->set->model)
         fprintf(to, "# Name your data where FILL_IN stands.\n");
+    if (strstr(settings, CHANGE_TO_DISKS))
+        fprintf(to, "# fsdp.offload_dir: name a folder on the node's own disks.\n");
 }
 
 static int write_best(void *ctx, FILE *to, struct fsdp_err *err)

@@ -113,14 +113,22 @@ enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answe
     return a->clips || a->narrow_grads ? CHANGE_NUMERICS : CHANGE_SAME;
 }
 
+bool change_has_disks(const struct answer *a, const struct question *q)
+{
+    return q->cluster->nvme_nbytes > 0 && !(a->node_file_nbytes > 0);
+}
+
 /* For memory alone: they make no step faster that fits without them. There is no shard to sum
  * several micro-steps in; their rows are one micro-step then. */
-static void add_savings(struct changes *l, const struct answer *a)
+static void add_savings(struct changes *l, const struct answer *a, const struct question *q)
 {
     const char *none = "optim.master=none optim.moment_dtype=bfloat16";
     char early[CHANGE_EARLY_NBYTES], rows[CHANGE_TEXT] = "";
     const enum change_group group = change_early(early, a);
 
+    for (int params = 0; params < 2 && change_has_disks(a, q); params++)
+        add_change(l, CHANGE_SAME, "fsdp.offload=%s %s", params ? "params" : "optimizer",
+                   CHANGE_TO_DISKS);
     add_change(l, CHANGE_NUMERICS, "optim.master=none");
     add_change(l, CHANGE_NUMERICS, "%s", none);
     if (a->updates_early)
@@ -174,7 +182,7 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     add_micro_batches(&list, a);
     add_numerics(&list);
     if (!a->fits)
-        add_savings(&list, a);
+        add_savings(&list, a, q);
     add_batches(&list, a);
     add_cluster(&list, a, q);
     return list.count;

@@ -100,7 +100,7 @@ struct point {
 enum early { LATE, EARLY_IF_SAME, EARLY };
 static const struct saving {
     const char *offload, *settings[2];
-    bool split;
+    bool split, disks;
     enum early early; /* updates at the reduction, EARLY_IF_SAME: if that changes no numbers */
     int nnumerics;    /* without those of `early` */
 } savings[] = {
@@ -111,13 +111,15 @@ static const struct saving {
     {.offload = "optimizer", .split = true},
     {.offload = "params", .split = true, .early = EARLY_IF_SAME},
     {.offload = "params", .split = true},
+    {.offload = "optimizer", .settings = {CHANGE_TO_DISKS}, .split = true, .disks = true},
+    {.offload = "params", .settings = {CHANGE_TO_DISKS}, .split = true, .disks = true},
     {.offload = "none", .settings = {"fsdp.grad_dtype=bfloat16"}, .split = true, .nnumerics = 1},
     {.offload = "none", .split = true, .early = EARLY},
     {.offload = "none", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
     {.offload = "optimizer", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
     {.offload = "params", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
 };
-enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 7 };
+enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 9 };
 
 /* "" where the point is not updated early. */
 static bool early_settings(char out[CHANGE_EARLY_NBYTES], const struct space *s,
@@ -345,6 +347,8 @@ static bool is_repeated(const struct space *s, const struct point *p)
 
     if (p->saving == SPLIT)
         return !p->split;
+    if (saving->disks)
+        return !change_has_disks(&s->base, s->q);
     if (saving->nnumerics && saving->early == LATE) /* shards in bf16 */
         return s->base.updates_early || s->base.narrow_grads;
     early_settings(early, s, p);
