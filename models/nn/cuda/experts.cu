@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mixtures of experts: rows to their experts and back. */
-#include "kernel.cuh"
+#include "store.cuh"
 
 enum { THREADS = 256, PLACES_EACH = 4 };
 
@@ -19,7 +19,7 @@ template <class T> __global__ void spread_kernel(struct nn_spread_rows a, bool a
 #pragma unroll
     for (int i = 0; i < VEC; i++)
         v[i] *= w;
-    store8((T *)a.out + lot.row * n, lot.col, n, aligned, v);
+    store8_last((T *)a.out + lot.row * n, lot.col, n, aligned, v);
 }
 
 extern "C" int nn_cuda_spread_rows(struct fsdp_lane *lane, const struct nn_spread_rows *a,

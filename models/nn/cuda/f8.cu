@@ -2,7 +2,7 @@
 /* Operands of products in 8 bits. The scale must be known before the first code is written, so a
  * matrix is read twice: for the greatest absolute value, and to be encoded. Both reads are at the
  * speed of memory, and of a matrix that fits the second cache the second one is faster. */
-#include "kernel.cuh"
+#include "store.cuh"
 #include "nn/f8.h"
 
 enum { THREADS = 256, MOST_BLOCKS = 1024, TILE = 64, CODES = 16 /* that are written as one */ };
@@ -175,7 +175,7 @@ __global__ void f8_decode_kernel(__nv_bfloat16 *out, int to_ld, const T *x, matr
 #pragma unroll
     for (int i = 0; i < VEC; i++)
         v[i] = nn_f8_round(nn_f8_type(r.f8), v[i] * inverse) * scale;
-    store8(out, to + at.col, to + (size_t)m.ncols, true, v);
+    store8_last(out, to + at.col, to + (size_t)m.ncols, true, v);
 }
 
 extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
