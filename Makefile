@@ -171,7 +171,7 @@ check:
 	@$(MAKE) $(JOBS) check-run
 
 check-run: all tests
-	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' OBJ='$(abspath $(OBJ))' TEST_CC='$(CC)' tests/run $(RUNFLAGS) $(T)
+	@TOP='$(CURDIR)' BIN='$(abspath $(BIN))' OBJ='$(abspath $(OBJ))' TEST_CC='$(CC)' NVCC='$(NVCC)' tests/run $(RUNFLAGS) $(T)
 
 ## check-damage     1,500 random damages to DCP checkpoints and 1,000 to native ones: merge must refuse
 ##                  them or write the right tensors (DAMAGE_SEED=N, default 1); check has 60 of each

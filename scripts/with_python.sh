@@ -11,6 +11,7 @@
 #   scripts/with_python.sh eb COMMAND...      EB_PYTHON: EasyBuild's framework, which parses recipes
 #   scripts/with_python.sh wheel COMMAND...   WHEEL_PYTHON: a compiler for old C libraries (ziglang), wheel,
 #                                             auditwheel
+#   scripts/with_python.sh sass COMMAND...    SASS_PYTHON: cuobjdump and nvdisasm, which show machine code of GPUs
 #
 # The Python is the one in that variable, python3, or a virtual environment below build/, made on
 # first use from PyPI (for PyTorch a download of a few GB).
@@ -49,8 +50,14 @@ wheel)
     packages=(ziglang wheel auditwheel)
     versions='from importlib.metadata import version as v; print("ziglang", v("ziglang") + ", wheel", v("wheel") + ", auditwheel", v("auditwheel"))'
     ;;
+sass)
+    variable=SASS_PYTHON venv=$top/build/venv-sass what='cuobjdump and nvdisasm'
+    imports='importlib.metadata as m; m.version("nvidia-cuda-cuobjdump"), m.version("nvidia-cuda-nvdisasm")'
+    packages=(nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)
+    versions='from importlib.metadata import version as v; print("cuobjdump", v("nvidia-cuda-cuobjdump") + ", nvdisasm", v("nvidia-cuda-nvdisasm"))'
+    ;;
 *)
-    sed -n '3,16s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,17s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
