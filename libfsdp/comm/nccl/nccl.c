@@ -161,6 +161,7 @@ static int issue(struct nccl_comm *h, const struct comm_op *op, void *recv, cons
     rc = nccl_lib_settle(h->comm, rc, &h->failed, DBL_MAX, NULL, NULL);
     /* A call that is refused says nothing about an earlier one. */
     h->unsettled = rc == ncclInProgress || (h->unsettled && rc != ncclSuccess);
+    h->held |= rc != ncclInProgress && rc != ncclSuccess;
     if (rc == ncclSuccess)
         return pending_end(h, op, err);
     wait_for_cause(h);

@@ -103,9 +103,10 @@ struct nccl_comm {
     /* Calls of NCCL on comm, one at a time: also one that asks how comm is, since it ends what an
      * earlier call began. Who holds it leaves an error that it was told in `told`. */
     pthread_mutex_t issue;
-    bool unsettled;       /* guarded by issue: it was left while a call was under way */
-    atomic_int told;      /* ncclResult_t */
-    pthread_mutex_t lock; /* of the queue, sticky and told */
+    bool unsettled;  /* guarded by issue: it was left while a call was under way */
+    bool held;       /* guarded by issue: a call failed; NCCL may hold its job until an abort */
+    atomic_int told; /* ncclResult_t */
+    pthread_mutex_t lock;                       /* of the queue, sticky and told */
     struct nccl_pending pending[NCCL_NPENDING]; /* number n is at n % NCCL_NPENDING */
     uint64_t enqueued, done;
     struct fsdp_err sticky;

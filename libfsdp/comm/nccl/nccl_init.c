@@ -218,6 +218,7 @@ static ncclResult_t split_parent(struct nccl_comm *h, ncclConfig_t *config, doub
     ncclResult_t rc = ncclCommSplit(parent->comm, h->group->color, h->group->rank, child, config);
     rc = nccl_lib_settle(parent->comm, rc, &parent->failed, deadline, h->oob, lost);
     parent->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
+    parent->held |= rc != ncclInProgress && rc != ncclSuccess;
     pthread_mutex_unlock(&parent->issue);
     if (rc == ncclSuccess)
         h->comm = *child;
@@ -326,7 +327,7 @@ void nccl_destroy(void *state, bool healthy)
 
     parent_remove(h);
     nccl_watch_stop(h);
-    if (h->comm && healthy && !h->unsettled && !atomic_load(&h->failed))
+    if (h->comm && healthy && !h->unsettled && !h->held && !atomic_load(&h->failed))
         leave_group(h);
     else if (h->comm)
         ncclCommAbort(h->comm);

@@ -26,13 +26,16 @@ static int block_register(struct nccl_comm *h, struct nccl_block *b, size_t nbyt
 {
     char text[COMM_WHAT_NBYTES];
 
+    ncclResult_t rc = ncclInvalidUsage;
+
     pthread_mutex_lock(&h->issue);
-    ncclResult_t rc = atomic_load(&h->failed)
-                          ? ncclInvalidUsage
-                          : nccl_lib_window(&b->window, h->comm, b->ptr, nbytes);
-    rc = nccl_lib_settle(h->comm, rc, &h->failed, fsdp_time_now() + h->group->timeout_s, h->oob,
-                         NULL);
-    h->unsettled = b->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
+    if (!atomic_load(&h->failed)) {
+        rc = nccl_lib_window(&b->window, h->comm, b->ptr, nbytes);
+        rc = nccl_lib_settle(h->comm, rc, &h->failed, fsdp_time_now() + h->group->timeout_s, h->oob,
+                             NULL);
+        h->unsettled = b->unsettled = rc == ncclInProgress || rc == ncclRemoteError;
+        h->held |= rc != ncclInProgress && rc != ncclSuccess;
+    }
     pthread_mutex_unlock(&h->issue);
     FSDP_TRY(nccl_status(h, err));
     if (rc == ncclSuccess)

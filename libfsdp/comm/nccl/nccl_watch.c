@@ -207,13 +207,13 @@ static void watch_errors(struct watch *w, double now)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Revoking stops what is on the GPU and frees nothing; an abort frees, too, and so may wait for the
- * work of other communicators. destroy does it then. Where a call is under way NCCL (2.28) forgets,
- * when it revokes, that it has ended and freed that call. */
+ * work of other communicators. destroy does it then. Where a call is under way, or ended with an
+ * error, NCCL (2.28.7 to 2.30.7) forgets, when it revokes, that it has freed that call's job. */
 static void end_work(struct nccl_comm *h)
 {
     pthread_mutex_lock(&h->issue);
     ncclResult_t rc = ncclInProgress;
-    if (nccl_lib_can_revoke() && !h->unsettled) {
+    if (nccl_lib_can_revoke() && !h->unsettled && !h->held) {
         rc = nccl_lib_revoke(h->comm);
         rc = nccl_lib_settle(h->comm, rc, NULL, fsdp_time_now() + REVOKE_S, NULL, NULL);
     }
