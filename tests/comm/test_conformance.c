@@ -607,10 +607,13 @@ int main(int argc, char **argv)
 #ifdef CONFORMANCE_OF_NCCL /* test_conformance_nccl.c */
     for (int nranks = 1; nranks <= 4; nranks++)
         suite_run("nccl", nranks, nranks > 2 ? 2 : 1, true);
-    /* The stand-in as a version that returns ncclInProgress from more calls. */
-    setenv("NCCL_STANDIN_VERSION", "22707", 1);
-    suite_run("nccl", 2, 1, true);
-    unsetenv("NCCL_STANDIN_VERSION");
+    /* The stand-in as versions whose calls return something else. */
+    static const char *const versions[] = {"21904", "22707", "22907"};
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        setenv("NCCL_STANDIN_VERSION", versions[i], 1);
+        suite_run("nccl", 2, 1, true);
+        unsetenv("NCCL_STANDIN_VERSION");
+    }
 #else
     suite_run("self", 1, 1, false);
     suite_run("self", 1, 1, true);

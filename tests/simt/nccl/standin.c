@@ -15,10 +15,15 @@ static __thread char last_error[200];
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
-ncclResult_t ncclGetVersion(int *version)
+static int version_now(void)
 {
     const char *text = getenv("NCCL_STANDIN_VERSION");
-    *version = text ? atoi(text) : NCCL_VERSION_CODE;
+    return text ? atoi(text) : NCCL_VERSION_CODE;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = version_now();
     return ncclSuccess;
 }
 
@@ -41,10 +46,17 @@ const char *ncclGetLastError(ncclComm_t comm)
     return last_error;
 }
 
-static ncclResult_t refuse(const char *why)
+static ncclResult_t refuse(ncclResult_t rc, const char *why)
 {
     snprintf(last_error, sizeof last_error, "%s", why);
-    return ncclInvalidUsage;
+    return rc;
+}
+
+/* What ends the process with NCCL, later and elsewhere. */
+static void die(const char *why)
+{
+    fprintf(stderr, "nccl stand-in: %s\n", why);
+    abort();
 }
 
 ncclResult_t ncclMemAlloc(void **ptr, size_t nbytes)
@@ -97,6 +109,7 @@ static struct faults faults_read(void)
         sscanf(text, "gpu=%ld", &f.gpu);
         sscanf(text, "init=%d", &f.init_result);
         sscanf(text, "window=%d", &f.window_result);
+        sscanf(text, "call=%ld:%d", &f.call, &f.call_result);
         f.absent |= !strncmp(text, "absent", 6);
         f.nosplit |= !strncmp(text, "nosplit", 7);
         f.norevoke |= !strncmp(text, "norevoke", 8);
@@ -205,10 +218,17 @@ static void *job_main(void *arg)
         atomic_fetch_add(&comm->segment->left, 1);
         rc = do_wait(comm, &comm->segment->left, comm->nranks);
     } else {
-        double until = fsdp_time_now() + (comm->faults.slow ? 0.3 : 0);
-        for (int i = 0; i < 20 || fsdp_time_now() < until; i++)
+        /* The first operation connects. */
+        bool first = comm->op.seq == 1;
+        double until = fsdp_time_now() + (comm->faults.slow && first ? 0.3 : 0);
+        for (int i = 0; i < (first ? 20 : 1) || fsdp_time_now() < until; i++)
             standin_nap();
-        standin_launch(comm->stream, standin_run, &comm->op, sizeof comm->op);
+        if (comm->op.seq == comm->faults.call) {
+            rc = (ncclResult_t)comm->faults.call_result;
+            atomic_fetch_sub(&comm->running, 1);
+        } else {
+            standin_launch(comm->stream, standin_run, &comm->op, sizeof comm->op);
+        }
     }
     atomic_store(&comm->state, rc);
     return NULL;
@@ -231,25 +251,36 @@ static ncclResult_t job_start(struct ncclComm *comm, enum job_kind job)
     return comm->has_thread ? ncclInProgress : ncclSystemError;
 }
 
+static ncclResult_t state_of(const struct ncclComm *comm)
+{
+    ncclResult_t state = (ncclResult_t)atomic_load(&comm->state);
+    return state == ncclSuccess ? (ncclResult_t)atomic_load(&comm->network) : state;
+}
+
 /* Only between calls, and only where nothing went wrong before. */
 static ncclResult_t ready(const struct ncclComm *comm)
 {
-    if (atomic_load(&comm->revoked) || atomic_load(&comm->finalized))
-        return refuse("the communicator is revoked or finalized");
-    if (atomic_load(&comm->state) != ncclSuccess)
-        return refuse("the communicator is busy or has failed");
-    return ncclSuccess;
+    ncclResult_t state = state_of(comm);
+
+    if (state == ncclInProgress)
+        return refuse(ncclInvalidArgument, "the communicator is busy");
+    return state == ncclSuccess ? state : refuse(state, "the communicator has failed");
+}
+
+/* A refusal that the communicator itself keeps. */
+static ncclResult_t keep(struct ncclComm *comm, ncclResult_t rc)
+{
+    atomic_store(&comm->state, (int)rc);
+    return rc;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-    *state = (ncclResult_t)atomic_load(&comm->state);
+    *state = state_of(comm);
     if (!comm->has_thread || (*state != ncclInProgress && *state != ncclSuccess))
         return ncclSuccess;
-    if (!pthread_equal(comm->caller, pthread_self())) {
-        fprintf(stderr, "nccl stand-in: two threads call one communicator\n");
-        abort();
-    }
+    if (!pthread_equal(comm->caller, pthread_self()))
+        die("two threads call one communicator");
     if (*state == ncclSuccess)
         job_join(comm);
     return ncclSuccess;
@@ -261,10 +292,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
                                     ncclConfig_t *config)
 {
     if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
-        return refuse("this library takes communicators that do not block");
+        return refuse(ncclInvalidUsage, "this library takes communicators that do not block");
     if (faults_read().nvls) {
-        refuse("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152");
-        return ncclUnhandledCudaError;
+        return refuse(ncclUnhandledCudaError,
+                      "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152");
     }
     *comm = comm_new(nranks, rank, &id, config->commName);
     return job_start(*comm, JOB_INIT);
@@ -283,12 +314,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *chil
     ncclResult_t rc = ready(comm);
 
     if (rc != ncclSuccess || config->blocking != 0)
-        return rc != ncclSuccess ? rc : refuse("a child that blocks");
+        return rc != ncclSuccess ? rc : refuse(ncclInvalidUsage, "a child that blocks");
     comm->segment->splits[comm->rank].color = color;
     comm->segment->splits[comm->rank].key = key;
     comm->child_out = child;
     snprintf(comm->child_name, sizeof comm->child_name, "%s", config->commName);
-    return job_start(comm, JOB_SPLIT);
+    *child = NULL;
+    rc = job_start(comm, JOB_SPLIT);
+    return rc == ncclInProgress ? ncclSuccess : rc;
 }
 
 static void comm_free(struct ncclComm *comm)
@@ -310,12 +343,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
 {
-    if (flags || comm->faults.norevoke)
-        return refuse("revoke takes no flags, or not at all");
-    if (comm->has_thread && atomic_load(&comm->state) == ncclInProgress) {
-        fprintf(stderr, "nccl stand-in: revoked while a call is under way\n");
-        abort();
-    }
+    if (comm->faults.norevoke || version_now() < NCCL_VERSION(2, 28, 7))
+        return refuse(ncclInvalidUsage, "this version cannot revoke");
+    if (flags || atomic_load(&comm->finalized) || atomic_load(&comm->revoked))
+        return ncclInvalidArgument;
+    if (comm->has_thread)
+        die("revoked while a call is under way, or after it ended with an error");
     atomic_store(&comm->revoked, true);
     return job_start(comm, JOB_REVOKE);
 }
@@ -324,16 +357,26 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     ncclResult_t rc = ready(comm);
 
-    if (rc != ncclSuccess || comm->nwindows)
-        return rc != ncclSuccess ? rc : refuse("windows are still registered");
+    if (rc == ncclSuccess && (atomic_load(&comm->finalized) || atomic_load(&comm->revoked)))
+        rc = refuse(ncclInvalidArgument, "the communicator is finalized or revoked");
+    if (rc == ncclSuccess && comm->nwindows)
+        rc = refuse(ncclInvalidUsage, "windows are still registered");
+    if (rc != ncclSuccess)
+        return keep(comm, rc);
     atomic_store(&comm->finalized, true);
     return job_start(comm, JOB_FINALIZE);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    if (!atomic_load(&comm->finalized) || atomic_load(&comm->state) == ncclInProgress)
-        return refuse("destroyed before it was finalized");
+    ncclResult_t rc = ready(comm);
+
+    if (rc != ncclSuccess && version_now() >= NCCL_VERSION(2, 22, 0))
+        die("destroyed while busy or failed: this thread's next calls are not launched");
+    if (rc != ncclSuccess)
+        return rc;
+    if (!atomic_load(&comm->finalized))
+        return refuse(ncclInvalidUsage, "destroyed before it was finalized");
     comm_free(comm);
     return ncclSuccess;
 }
@@ -344,20 +387,20 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t nbytes, n
                                     int flags)
 {
     ncclResult_t rc = ready(comm);
-    int version = 0;
 
+    if (version_now() < NCCL_VERSION(2, 27, 0)) /* as if the function were not there */
+        return ncclSuccess;
     if (rc != ncclSuccess)
         return rc;
     if ((uintptr_t)ptr % NCCL_WIN_REQUIRED_ALIGNMENT || nbytes % NCCL_WIN_REQUIRED_ALIGNMENT ||
         flags != NCCL_WIN_COLL_SYMMETRIC)
         return ncclInvalidArgument;
     if (comm->nwindows == MAX_WINDOWS)
-        return refuse("too many windows");
+        return refuse(ncclInvalidUsage, "too many windows");
     comm->windows[comm->nwindows++] = (struct window){ptr, (char *)ptr + nbytes};
     *window = (ncclWindow_t)ptr;
     rc = job_start(comm, JOB_WINDOW);
-    ncclGetVersion(&version);
-    return rc == ncclInProgress && version >= NCCL_VERSION(2, 28, 0) ? ncclSuccess : rc;
+    return rc == ncclInProgress && version_now() >= NCCL_VERSION(2, 28, 0) ? ncclSuccess : rc;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
@@ -392,7 +435,7 @@ static ncclResult_t check_windows(const struct ncclComm *comm, enum op_kind kind
         (kind != OP_REDUCE_SCATTER && kind != OP_ALL_REDUCE) ||
         (in_window(comm, send, nsent) && in_window(comm, recv, nbytes)))
         return ncclSuccess;
-    return refuse("a sum outside of the communicator's windows");
+    return refuse(ncclInvalidUsage, "a sum outside of the communicator's windows");
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -400,12 +443,15 @@ static ncclResult_t check_windows(const struct ncclComm *comm, enum op_kind kind
 static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind kind,
                             const void *send, void *recv, size_t count, int type, int root)
 {
+    if (atomic_load(&comm->revoked))
+        return refuse(ncclInvalidUsage, "the communicator is revoked");
     ncclResult_t rc = ready(comm);
-
+    if (rc == ncclSuccess && atomic_load(&comm->finalized))
+        rc = refuse(ncclInvalidUsage, "the communicator is finalized");
     if (rc == ncclSuccess)
         rc = check_windows(comm, kind, send, recv, count * standin_type_nbytes(type));
     if (rc != ncclSuccess)
-        return rc;
+        return keep(comm, rc);
     struct op op = {.comm = comm, .send = send, .recv = recv, .seq = ++comm->nops};
     memset(&op.is, 0, sizeof op.is); /* compared whole */
     op.is.kind = (int)kind;
@@ -413,11 +459,15 @@ static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind k
     op.is.root = root;
     op.is.count = count;
     atomic_fetch_add(&comm->running, 1);
-    if (comm->nops > 1) {
+    if (comm->nops > 1 && version_now() < NCCL_VERSION(2, 23, 0)) {
+        if (op.seq == comm->faults.call) {
+            atomic_fetch_sub(&comm->running, 1);
+            return keep(comm, (ncclResult_t)comm->faults.call_result);
+        }
         standin_launch(stream, standin_run, &op, sizeof op);
         return ncclSuccess;
     }
-    /* The first one connects, and is on its stream only then. */
+    /* A thread enqueues it. */
     comm->op = op;
     comm->stream = stream;
     return job_start(comm, JOB_ENQUEUE);

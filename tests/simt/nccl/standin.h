@@ -21,8 +21,31 @@
  *     windows     sums are refused whose buffers are not in windows of their communicator, if that
  *                 is one for gradients (named "reduce", "outer reduce" or "replicate")
  *     window=R    the registration of a window ends with result R
- * NCCL_STANDIN_VERSION is the library's version (22809). A call that registers a window returns
- * ncclInProgress before 2.28, and ncclSuccess from 2.28 on, while the registration continues.
+ *     call=N:R    the call of the Nth operation returns, ends with result R, enqueues nothing
+ *
+ * NCCL_STANDIN_VERSION is the library's version (22809). What its calls return on communicators
+ * that do not block is that of NCCL's source (2.19.4, 2.21.5, 2.23.4, 2.27.7, 2.28.9, 2.29.7):
+ *
+ *   call              returns at once          refused                      sets the state
+ *   finalize          ncclInProgress           the error it has; twice:     yes
+ *                                              ncclInvalidArgument
+ *   collective        ncclInProgress; before   the error it has; busy:      yes, but where revoked
+ *                     2.23 ncclSuccess from    ncclInvalidArgument;
+ *                     the second on            revoked: ncclInvalidUsage
+ *   split             ncclSuccess, while the   the error it has; busy:      no
+ *                     parent is in progress    ncclInvalidArgument
+ *   window register   2.27: ncclInProgress;    the same                     no
+ *                     2.28: ncclSuccess, in
+ *                     progress; not before
+ *   revoke            ncclInProgress; not      finalized or revoked:        no
+ *                     before 2.28.7            ncclInvalidArgument
+ *   destroy, abort    when it has ended        destroy: the error it has;   no
+ *                                              from 2.22 on the thread's
+ *                                              next calls do nothing then
+ *
+ * Who asks for the state ends the job of a call that succeeded. The job of one that failed stays,
+ * and a revocation frees it without forgetting it; here that ends the process. The error of a
+ * network stays after a revocation.
  */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -58,8 +81,8 @@ struct segment {
 };
 
 struct faults {
-    long stall, error, gpu;
-    int error_result, init_result, window_result;
+    long stall, error, gpu, call;
+    int error_result, init_result, window_result, call_result;
     bool absent, nosplit, norevoke, slow, nvls, windows;
 };
 
@@ -87,7 +110,8 @@ struct ncclComm {
     struct faults faults;
     atomic_bool aborted, revoked, finalized;
     atomic_int running; /* operations on lanes */
-    atomic_int state;   /* ncclResult_t */
+    atomic_int state;   /* ncclResult_t, of calls */
+    atomic_int network; /* ncclResult_t, of operations; stays */
     long nops;
     /* What continues after a call returned. */
     pthread_t thread, caller;

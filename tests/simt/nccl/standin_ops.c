@@ -170,7 +170,7 @@ int standin_run(void *arg)
     struct ncclComm *comm = op->comm;
 
     if (op->seq == comm->faults.error)
-        atomic_store(&comm->state, comm->faults.error_result);
+        atomic_store(&comm->network, comm->faults.error_result);
     if (op->seq == comm->faults.gpu)
         atomic_store(&standin_gpu_lost, true);
     if (op->seq == comm->faults.stall || op->seq == comm->faults.error ||
