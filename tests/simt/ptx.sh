@@ -56,6 +56,8 @@ plant() {
     ok $? "$5 is found"
 }
 plant cuda_math reduce_kernelI5sumsq 'if (/bar\.sync/) { done = 1; next }' 'a race|not written yet' 'a missing barrier'
+plant cuda_muon matmul_kernel 'if (sub(/bar\.sync[ \t]*0/, "bar.warp.sync 0xffffffff")) done = 1' 'a race in shared memory' \
+    'a race between two warps'
 plant cuda_math reduce_kernelI5sumsq 'if (/ld\.shared/ && sub(/\+1024\]/, "+1032]")) done = 1' \
     'outside of the [0-9]* bytes of shared' 'an index off by one'
 plant cuda_math quantize_kernel 'if (/ld\.global\.v4\.f32/ && sub(/\+16\]/, "+8]")) done = 1' \
