@@ -21,9 +21,9 @@
 #include "cuda_lane.h"
 #include "cuda_nvtx.h"
 
-enum { RING = 1024, PAGE_NBYTES = 4096 };
+enum { RING = 1024, PAGE_NBYTES = 4096, CUDA_ALIGN_NBYTES = 256 };
 
-/* cudaMalloc aligns to less than a page: what it gave, for what was given out. */
+/* cudaMalloc aligns to 256 bytes at least, not to pages: what it gave, for what was given out. */
 struct block {
     void *base, *aligned;
     struct block *next;
@@ -81,7 +81,7 @@ static void *dev_alloc(void *state, size_t nbytes, const char *name, struct fsdp
     if (!b)
         return NULL;
     cudaError_t e = cudaSetDevice(d->ordinal);
-    e = e ? e : cudaMalloc(&b->base, nbytes + PAGE_NBYTES);
+    e = e ? e : cudaMalloc(&b->base, nbytes + PAGE_NBYTES - CUDA_ALIGN_NBYTES);
     b->aligned = (void *)(((uintptr_t)b->base + PAGE_NBYTES - 1) / PAGE_NBYTES * PAGE_NBYTES);
     e = e ? e : cudaMemset(b->aligned, 0, nbytes);
     /* Lanes do not wait for the default stream. */
