@@ -53,5 +53,13 @@ ok $? "$(wc -l <all) entries: each ran to its end, except those for types withou
 grep -E "$unused" done >log
 test ! -s log
 ok $? 'none of which ran'
+
+# Off by one in global memory: an element behind the last is read.
+real=$(grep '/elementwise\.ptx$' files) planted=$TEST_TMP/planted.ptx
+awk '/\.entry /{ mine = /dropout_kernelIf/ } mine { sub(/setp\.ge\.u64/, "setp.gt.u64") } { print }' "$real" >"$planted"
+sed "s|^$real\$|$planted|" files >with_plant
+run_on dropout with_plant
+test $? != 0 && ! cmp -s "$real" "$planted" && grep -q '^ptx: .*dropout_kernel.*outside of all allocations' err
+ok $? 'a bound off by one is found'
 echo "1..$n"
 exit $bad
