@@ -53,6 +53,12 @@ void tree_resend(struct boot_tree *tree)
             send_piece(c);
 }
 
+/* Ranks that leave because of a loss are not its cause. */
+static bool is_answered(const struct tree_chan *c)
+{
+    return c->done && (c->rc != FSDP_EPEER || !atomic_load(&c->tree->lost));
+}
+
 /* The deadline has passed: asks the root who has not come. The call may still end well meanwhile.
  */
 static int timed_out(struct tree_chan *c, double waited)
@@ -68,7 +74,7 @@ static int timed_out(struct tree_chan *c, double waited)
     double until = fsdp_time_now() + WHO_S;
     while (!c->done && !c->told && !atomic_load(&tree->lost) && tree_wait(tree, until))
         ;
-    if (c->done)
+    if (is_answered(c))
         return c->rc;
     if (atomic_load(&tree->lost))
         return lost_error(tree, &c->err);
@@ -88,8 +94,7 @@ static int wait_for_result(struct tree_chan *c, double deadline)
     double began = fsdp_time_now();
 
     for (;;) {
-        /* Ranks that leave because of a loss are not its cause. */
-        if (c->done && (c->rc != FSDP_EPEER || !atomic_load(&tree->lost)))
+        if (is_answered(c))
             return c->rc;
         if (atomic_load(&tree->lost))
             return lost_error(tree, &c->err);

@@ -404,18 +404,12 @@ int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, con
     return lane->device->ops->quantize(lane->state, dst, narrow, src, nelem, amax, err);
 }
 
-int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                    enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                    const double *amax, struct fsdp_err *err)
+int fsdp_dequantize(struct fsdp_lane *lane, const struct fsdp_dequantize_args *args,
+                    struct fsdp_err *err)
 {
-    static const struct fsdp_pieces one = {.count = 1};
-    FSDP_TRY(check_narrow(lane, narrow, err));
-    FSDP_TRY(check_float(lane, dst_dtype, "dequantize", err));
-    pieces = pieces ? pieces : &one;
-    if (!nelem || !pieces->count)
-        return FSDP_OK;
-    return lane->device->ops->dequantize(lane->state, dst, dst_dtype, src, narrow, nelem, pieces,
-                                         amax, err);
+    FSDP_TRY(check_narrow(lane, args->src_dtype, err));
+    FSDP_TRY(check_float(lane, args->dst_dtype, "dequantize", err));
+    return args->nelem ? lane->device->ops->dequantize(lane->state, args, err) : FSDP_OK;
 }
 
 int fsdp_nf4_decode(struct fsdp_lane *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err)

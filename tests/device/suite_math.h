@@ -171,6 +171,18 @@ static void test_casts(struct fsdp_lane *lane)
        "squares and the greatest of bf16 are those of the same values in fp32");
 }
 
+static void decode(struct fsdp_lane *lane, float *dst, const uint8_t *src, size_t nelem,
+                   const double *amax)
+{
+    const struct fsdp_dequantize_args args = {.dst = dst,
+                                              .dst_dtype = FSDP_F32,
+                                              .src = src,
+                                              .src_dtype = FSDP_F8_E4M3,
+                                              .nelem = nelem,
+                                              .amax = amax};
+    fsdp_dequantize(lane, &args, NULL);
+}
+
 static void test_quantize(struct fsdp_lane *lane)
 {
     static const float scales[] = {1e-6f, 1, 3e7f};
@@ -183,7 +195,7 @@ static void test_quantize(struct fsdp_lane *lane)
             x[i] = scales[k] * noise(i) * (i % 3 ? 1 : 0x1p-9f);
         fsdp_absmax(lane, UP(amax), UP(x), N, NULL);
         fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), N, UP(amax), NULL);
-        fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, N, NULL, UP(amax), NULL);
+        decode(lane, UP(back), UP(code), N, UP(amax));
         down(lane);
         for (int i = 0; i < N; i++) {
             float scale = 0x1p110f;
@@ -198,13 +210,13 @@ static void test_quantize(struct fsdp_lane *lane)
     double amax = 0;
     memset(x, 0, sizeof x);
     fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), 4, UP(amax), NULL);
-    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, NULL, UP(amax), NULL);
+    decode(lane, UP(back), UP(code), 4, UP(amax));
     down(lane);
     ok(back[0] == 0 && back[3] == 0, "zeros are zeros");
     amax = INFINITY;
     x[1] = INFINITY;
     fsdp_quantize(lane, UP(code), FSDP_F8_E4M3, UP(x), 4, UP(amax), NULL);
-    fsdp_dequantize(lane, UP(back), FSDP_F32, UP(code), FSDP_F8_E4M3, 4, NULL, UP(amax), NULL);
+    decode(lane, UP(back), UP(code), 4, UP(amax));
     down(lane);
     ok(isnan(back[0]) && isnan(back[1]), "an infinity does not pass for 448");
     const double in[] = {1, NAN, 3, 4, 5, 2, 0, 9, 8};
@@ -233,8 +245,14 @@ static void test_pieces(struct fsdp_lane *lane)
         const struct fsdp_pieces apart = {COUNT, step, step}, dense = {COUNT, NELEM * 4, step};
         fsdp_copy_pieces(lane, (uint8_t *)UP(copy) + from, (uint8_t *)UP(code) + from, NELEM,
                          &apart, NULL);
-        fsdp_dequantize(lane, UP(back), FSDP_F32, (uint8_t *)UP(code) + from, FSDP_F8_E4M3, NELEM,
-                        &dense, UP(amax), NULL);
+        const struct fsdp_dequantize_args args = {.dst = UP(back),
+                                                  .dst_dtype = FSDP_F32,
+                                                  .src = (uint8_t *)UP(code) + from,
+                                                  .src_dtype = FSDP_F8_E4M3,
+                                                  .nelem = NELEM,
+                                                  .pieces = dense,
+                                                  .amax = UP(amax)};
+        fsdp_dequantize(lane, &args, NULL);
         down(lane);
         for (size_t i = 0; i < sizeof copy; i++) {
             const bool in = i >= from && (i - from) % step < NELEM && (i - from) / step < COUNT;

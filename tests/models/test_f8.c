@@ -73,9 +73,14 @@ static void test_gathered(float greatest)
     for (int i = 0; i < NELEM; i++)
         x[i] = fabs((double)x[i]) < amax ? (float)(x[i] / amax * greatest) : greatest;
     amax = greatest;
+    const struct fsdp_dequantize_args args = {.dst = narrow,
+                                              .dst_dtype = FSDP_BF16,
+                                              .src = codes,
+                                              .src_dtype = FSDP_F8_E4M3,
+                                              .nelem = NELEM,
+                                              .amax = &amax};
     int rc = fsdp_quantize(ref_lane(), codes, FSDP_F8_E4M3, x, NELEM, &amax, &err) |
-             fsdp_dequantize(ref_lane(), narrow, FSDP_BF16, codes, FSDP_F8_E4M3, NELEM, NULL, &amax,
-                             &err);
+             fsdp_dequantize(ref_lane(), &args, &err);
     rc |= fsdp_lane_sync(ref_lane(), &err);
     fsdp_cpu_convert(back, FSDP_F32, narrow, FSDP_BF16, NELEM);
     for (int first = 0; first < NELEM; first += NELEM / 4) {

@@ -194,10 +194,9 @@ static void lane_destroy(void *l)
       (l, dst, d, src, n, amax, e),                                                               \
       (dst, src, amax))                                                                           \
     X(dequantize,                                                                                 \
-      (void *l, void *dst, enum fsdp_dtype d, const void *src, enum fsdp_dtype s, size_t n,       \
-       const struct fsdp_pieces *p, const double *amax, struct fsdp_err *e),                      \
-      (l, dst, d, src, s, n, p, amax, e),                                                         \
-      (dst, src, amax))                                                                           \
+      (void *l, const struct fsdp_dequantize_args *a, struct fsdp_err *e),                        \
+      (l, a, e),                                                                                  \
+      (a->dst, a->src, a->amax))                                                                           \
     X(nf4_decode,                                                                                 \
       (void *l, const struct fsdp_nf4_args *a, struct fsdp_err *e),                               \
       (l, a, e),                                                                                  \

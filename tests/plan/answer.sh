@@ -158,10 +158,10 @@ llama70 --search -o late.yaml --keep-numerics optim.clip_grad_norm=0
 ok "$([ $? = 0 ] && holds log 'update_at=reduce' && ! holds log 'clip_late|changing numerics'; echo $?)" \
     "without clipping, updates at the reduction keep them"
 
-llama70 --advice always --what-if node.host_gib=100 --what-if node.nvme_gib=28000
+llama70 --advice always --what-if node.host_gib=100 --what-if node.nvme=24e9 --what-if node.nvme_gib=28000
 ok "$(holds log 'makes it fit, and its time' && holds log 'fsdp.offload=optimizer fsdp.offload_dir=FILL_IN' && ! holds log 'changes numerics'; echo $?)" \
     "where the node has disks, they are advised before other arithmetic"
-llama70 --what-if node.host_gib=100 --what-if node.nvme_gib=28000 --search -o disks.yaml
+llama70 --what-if node.host_gib=100 --what-if node.nvme=24e9 --what-if node.nvme_gib=28000 --search -o disks.yaml
 ok "$([ $? = 0 ] && holds disks.yaml 'offload_dir: FILL_IN' && holds disks.yaml '^# fsdp.offload_dir: name a folder' && ! holds log 'changing numerics'; echo $?)" "and searched"
 
 # 10^12 parameters on 64 GPUs: within a GPU's memory, and a node's host memory and disks, of which each is a limit.

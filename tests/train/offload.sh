@@ -49,6 +49,12 @@ compare "2 ranks in fp16, whose first steps are skipped" 2 \
     "fsdp.param_dtype=float16 fsdp.loss_scale_init=1.0e12 fsdp.loss_scale_backoff=1.0e-4"
 ok "$(grep -q -E '"skipped": ?2' here*/step-00000006/manifest.json; echo $?)" "two of them were"
 
+# The embedding's optimizer keeps nothing: its weights come to the place that moments are still written from.
+sed '/^optim:/s/, ema_decay: 0.9/, momentum: 0, groups: ["*embed*: optimizer=sgd"]/' run.yaml >kept.yaml
+run -n 2 kept.yaml checkpoint.path=kept && run -n 2 kept.yaml ${to[both]} fsdp.offload_slots=1 checkpoint.path=kept-both &&
+    same kept/step-00000003 kept-both/step-00000003 && same kept/step-00000006 kept-both/step-00000006
+ok $? "a unit without state between others, offloaded"
+
 # shellcheck disable=SC2086
 run -n 2 run.yaml $narrow checkpoint.path=a && cp -r a b && rm -r b/step-00000006 &&
     run -n 2 run.yaml $narrow checkpoint.path=b fsdp.offload=params && same a/step-00000006 b/step-00000006

@@ -110,6 +110,15 @@ static bool offload_to_files(struct choice *c)
     return turned;
 }
 
+static bool offload_params_and_files(struct choice *c)
+{
+    const char *dir = c->opts.offload_dir;
+    bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS || !dir || !*dir;
+    c->opts.offload = FSDP_OFFLOAD_PARAMS;
+    c->opts.offload_dir = ".";
+    return turned;
+}
+
 static bool offload_params(struct choice *c)
 {
     bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS;
@@ -178,6 +187,7 @@ static const struct knob {
     {"offload optimizer", offload_optimizer},
     {"offload optimizer, to files (offload_dir)", offload_to_files},
     {"offload params", offload_params},
+    {"offload params, the rest to files (offload_dir)", offload_params_and_files},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"grad_dtype bfloat16", narrow_grads},
     {"update_at reduce, clip_late true", update_at_reduce},

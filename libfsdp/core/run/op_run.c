@@ -181,9 +181,20 @@ static int exec_fetch(struct fsdp *f, const struct sched_op *op, struct fsdp_err
     return offload_fetch(f, op->flat, op->slot, f->lanes[SCHED_UPLOADS], err);
 }
 
+static bool is_last_store(const struct fsdp *f, const struct sched_op *op)
+{
+    const struct sched *s = &f->cursor.program->sched;
+
+    for (const struct sched_op *later = op + 1; later < s->ops + s->nops; later++)
+        if (later->kind == SCHED_STORE)
+            return false;
+    return true;
+}
+
 static int exec_store(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    return offload_store(f, op->flat, op->slot, f->lanes[SCHED_DOWNLOADS], err);
+    return offload_store(f, op->flat, op->slot, is_last_store(f, op), f->lanes[SCHED_DOWNLOADS],
+                         err);
 }
 
 static int exec_amax(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)

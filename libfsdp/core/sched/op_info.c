@@ -164,7 +164,7 @@ static void norm_accesses(struct sched_access_list *l, const struct sched_op *op
     writes(l, SCHED_SCALARS, 0);
 }
 
-/* AMAX, too: it reads the masters, which this lane alone writes. */
+/* AMAX, too: it reads the masters of encoded flats, which this lane alone writes. */
 static void scalars_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     (void)op;

@@ -396,7 +396,16 @@ static int float8_decode(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_
                          const void *src, size_t nelem, const struct fsdp_pieces *pieces,
                          const double *amax, struct fsdp_err *err)
 {
-    return fsdp_dequantize(lane, dst, dst_dtype, src, FSDP_F8_E4M3, nelem, pieces, amax, err);
+    struct fsdp_dequantize_args args = {.dst = dst,
+                                        .dst_dtype = dst_dtype,
+                                        .src = src,
+                                        .src_dtype = FSDP_F8_E4M3,
+                                        .nelem = nelem,
+                                        .amax = amax};
+
+    if (pieces)
+        args.pieces = *pieces;
+    return fsdp_dequantize(lane, &args, err);
 }
 
 const struct fsdp_gather_codec fsdp_gather_float8 = {

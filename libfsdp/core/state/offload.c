@@ -17,7 +17,7 @@
 enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_SLOTS };
 
 struct part {
-    void **at; /* of the flat_state that is asked about */
+    void **at;            /* of the flat_state that is asked about */
     uint64_t pos, nbytes; /* pos: in a slot */
     enum offload_home home;
 };
@@ -207,6 +207,10 @@ static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct f
 
     if (nfile) /* the first in the slot, too */
         FSDP_TRY(copy_file(&f->offload, in_file, nfile, slot, way, lane, err));
+    /* On the host the slot is what the unit before may still be written from. */
+    if (fetch && n > nfile && f->offload.file && !f->offload.staged_slots[slot])
+        FSDP_TRY(offload_file_wait(f->offload.file, lane, f->offload.slots[slot], end_of(parts, n),
+                                   err));
     for (int i = nfile; i < n; i++) {
         void *at_home = *parts[i].at, *there = f->offload.slots[slot] + parts[i].pos;
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
@@ -220,12 +224,9 @@ int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, st
     return copy_parts(f, flat, slot, FETCH, lane, err);
 }
 
-int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
+int offload_store(struct fsdp *f, int flat, int slot, bool last, struct fsdp_lane *lane,
+                  struct fsdp_err *err)
 {
-    bool last = true;
-
-    for (int k = flat + 1; k < f->units.nflats; k++)
-        last &= !f->units.flats[k].trainable || !offload_state(f, k);
     FSDP_TRY(copy_parts(f, flat, slot, STORE_BEHIND, lane, err));
     return last && f->offload.file ? offload_file_settle(f->offload.file, lane, err) : FSDP_OK;
 }

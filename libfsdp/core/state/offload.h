@@ -30,7 +30,8 @@ uint64_t offload_copied_nbytes(const struct fsdp *f, int flat);
 /* Enqueue, in a step. What an update needs, into the slot; what it wrote, out of it. What goes to a
  * file is written while other flats are updated; the step's last store waits for all of it. */
 int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
-int offload_store(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err);
+int offload_store(struct fsdp *f, int flat, int slot, bool last, struct fsdp_lane *lane,
+                  struct fsdp_err *err);
 
 /* fsdp_copy where dst or src may be offloaded state. The other is memory of the device, and it is
  * between steps; or (_host) of the host. Enqueue. */

@@ -249,6 +249,19 @@ int offload_file_write_behind(struct offload_file *file, struct fsdp_lane *lane,
     return enqueue(file, lane, true, true, (char *)(uintptr_t)from, to, nbytes, err);
 }
 
+static int run_wait(void *arg, struct fsdp_err *err)
+{
+    const struct job *j = arg;
+    return offload_io_wait(j->file->io, j->range.mem, j->range.nbytes, err);
+}
+
+int offload_file_wait(struct offload_file *file, struct fsdp_lane *lane, const void *mem,
+                      size_t nbytes, struct fsdp_err *err)
+{
+    struct job job = {file, {.mem = (char *)(uintptr_t)mem, .nbytes = nbytes}, false};
+    return fsdp_lane_call(lane, run_wait, &job, sizeof job, err);
+}
+
 static int run_settle(void *arg, struct fsdp_err *err)
 {
     struct offload_file *const *file = arg;

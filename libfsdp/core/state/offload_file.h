@@ -29,11 +29,14 @@ int offload_file_read(struct offload_file *file, struct fsdp_lane *lane, void *t
                       size_t nbytes, struct fsdp_err *err);
 int offload_file_write(struct offload_file *file, struct fsdp_lane *lane, void *to,
                        const void *from, size_t nbytes, struct fsdp_err *err);
-/* Begins to write, and the lane continues. Until the file is settled on some lane `from` may only
- * be read, or be what offload_file_read reads into, which waits for what was begun and has bytes in
- * common. A failure is that of the next of these calls. */
+/* Begins to write, and the lane continues. Until the file is settled, or waited for on some lane,
+ * `from` may only be read, or be what offload_file_read reads into, which waits for what was begun
+ * and has bytes in common. A failure is that of the next of these calls. */
 int offload_file_write_behind(struct offload_file *file, struct fsdp_lane *lane, void *to,
                               const void *from, size_t nbytes, struct fsdp_err *err);
+/* The lane waits for writes that were begun from this memory. */
+int offload_file_wait(struct offload_file *file, struct fsdp_lane *lane, const void *mem,
+                      size_t nbytes, struct fsdp_err *err);
 int offload_file_settle(struct offload_file *file, struct fsdp_lane *lane, struct fsdp_err *err);
 
 #endif

@@ -108,11 +108,16 @@ static void *thread_main(void *arg)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
+static bool memory_touches(const struct offload_range *a, const char *mem, size_t nbytes)
+{
+    const uintptr_t x = (uintptr_t)a->mem, y = (uintptr_t)mem;
+    return x < y + nbytes && y < x + a->nbytes;
+}
+
 static bool ranges_touch(const struct offload_range *a, const struct offload_range *b)
 {
-    const uintptr_t x = (uintptr_t)a->mem, y = (uintptr_t)b->mem;
     return (a->pos < b->pos + b->nbytes && b->pos < a->pos + a->nbytes) ||
-           (x < y + b->nbytes && y < x + a->nbytes);
+           memory_touches(a, b->mem, b->nbytes);
 }
 
 /* range NULL: all. Who waits for its own range is not waited for: it comes after this one. */
@@ -188,6 +193,24 @@ int offload_io_begin(struct offload_io *io, const struct offload_range *range, s
         return FSDP_OK;
     pthread_mutex_lock(&io->lock);
     const int rc = add_move(&m, io, range, false, err);
+    pthread_mutex_unlock(&io->lock);
+    return rc;
+}
+
+static bool memory_is_in_use(const struct offload_io *io, const char *mem, size_t nbytes)
+{
+    for (int i = 0; i < MOST_MOVES; i++)
+        if (io->moves[i].used && memory_touches(&io->moves[i].range, mem, nbytes))
+            return true;
+    return false;
+}
+
+int offload_io_wait(struct offload_io *io, const char *mem, size_t nbytes, struct fsdp_err *err)
+{
+    pthread_mutex_lock(&io->lock);
+    while (memory_is_in_use(io, mem, nbytes))
+        pthread_cond_wait(&io->done, &io->lock);
+    const int rc = failure_of(io, err);
     pthread_mutex_unlock(&io->lock);
     return rc;
 }

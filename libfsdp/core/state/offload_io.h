@@ -28,10 +28,12 @@ void offload_io_destroy(struct offload_io *io); /* what was begun is done then; 
  *
  * run: returns when the range was moved.
  * begin: returns at once; the range's memory must stay as it is until it was moved.
+ * wait: waits for what was begun and has bytes of memory in common.
  * settle: waits for all that was begun. */
 int offload_io_run(struct offload_io *io, const struct offload_range *range, struct fsdp_err *err);
 int offload_io_begin(struct offload_io *io, const struct offload_range *range,
                      struct fsdp_err *err);
+int offload_io_wait(struct offload_io *io, const char *mem, size_t nbytes, struct fsdp_err *err);
 int offload_io_settle(struct offload_io *io, struct fsdp_err *err);
 
 #endif

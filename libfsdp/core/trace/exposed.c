@@ -152,10 +152,31 @@ static struct fsdp_event *event_of(const struct fsdp *f, int i, int end)
                                                   : NULL;
 }
 
+/* What operation i waits for may itself wait for an update on a lane of its own, which is no
+ * communication: the compute lane, which has to wait for it anyway, does so before the span. */
+static int pass_updates(struct fsdp *f, int i, struct fsdp_err *err)
+{
+    const struct program *p = f->cursor.program;
+    const struct sched *s = &p->sched;
+    const struct sched_op *op = &s->ops[i];
+
+    for (int k = 0; k < op->nwaits; k++) {
+        const int target = s->waits[op->waits + k];
+        const enum sched_lane lane = s->ops[target].lane;
+        if (lane == SCHED_UPDATES)
+            FSDP_TRY(fsdp_event_wait(p->events[target], f->lanes[SCHED_COMPUTE], err));
+        else if (communicates(lane) && target < i)
+            FSDP_TRY(pass_updates(f, target, err));
+    }
+    return FSDP_OK;
+}
+
 int exposed_begin(struct fsdp *f, int i, struct fsdp_err *err)
 {
     struct fsdp_event *event = event_of(f, i, 0);
 
+    if (event && f->opts.update_at == FSDP_UPDATE_AT_FORWARD)
+        FSDP_TRY(pass_updates(f, i, err));
     return event ? fsdp_event_record(event, f->lanes[SCHED_COMPUTE], err) : FSDP_OK;
 }
 

@@ -32,7 +32,7 @@ struct timeline {
     bool *done;               /* [2 * nops] */
     struct running run[SCHED_NLANES];
     double divided; /* rate of a model and an update that run at once; 1: one of them runs */
-    double now, slowed;
+    double now, slowed, hidden;
 };
 
 static enum sched_lane lane_of(const struct timeline *t, const struct sched_op *op)
@@ -253,6 +253,8 @@ static void advance_time(struct timeline *t, double by, bool comm)
         if (comm && !run->transfers && run->item >= t->s->nops)
             t->slowed += by * (1 - run->rate / (is_divided(lane) ? t->divided : 1));
     }
+    if (t->divided < 1 && t->run[SCHED_UPDATES].item >= t->s->nops)
+        t->hidden += by * (2 * t->divided - 1);
     t->now += by;
 }
 
@@ -323,7 +325,7 @@ int trace_timeline(struct trace_time *times, struct trace_totals *totals, const 
         run_list(&t);
         extend_driven(&t);
         take_second(times, &t);
-        *totals = (struct trace_totals){last_end(&t, 1) - last_end(&t, 0), t.slowed};
+        *totals = (struct trace_totals){last_end(&t, 1) - last_end(&t, 0), t.slowed, t.hidden};
     }
     release(&t);
     return rc;

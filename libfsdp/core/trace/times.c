@@ -53,6 +53,7 @@ int trace_times(struct trace_time **times, struct fsdp_trace_share *share,
                                              .exposed_s = share->exposed_s};
         for (int i = 0; i < s->nops; i++)
             add_op(sums, f, &s->ops[i], clock);
+        sums->memory_s -= totals.hidden_s;
         sums->step_s =
             (sums->list_s + clock->device.step_s) * fsdp_jitter_factor(&clock->net, f->mesh->size);
         *times = out;

@@ -83,6 +83,7 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
 struct trace_totals {
     double list_s;   /* from the end of one pass to that of the next */
     double slowed_s; /* how long communication held up what computes */
+    double hidden_s; /* what updates and a model that run at once take less than one by one */
 };
 /* Steady state: times[nops] of one pass that follows another, from 0. */
 int trace_timeline(struct trace_time *times, struct trace_totals *totals, const struct fsdp *f,

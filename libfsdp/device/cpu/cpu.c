@@ -179,8 +179,9 @@ static int event_record(void *ptr, void *lane, struct fsdp_err *err)
     }
     pthread_mutex_lock(&e->lock);
     const bool other = e->lane && e->lane != l;
-    e->lane = l;
-    struct event_arg arg = {e, ++e->recorded};
+    e->lane = other ? e->lane : l;
+    e->recorded += !other;
+    struct event_arg arg = {e, e->recorded};
     pthread_mutex_unlock(&e->lock);
     /* Records of two lanes would be reached in any order. */
     if (other)

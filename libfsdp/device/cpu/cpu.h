@@ -29,9 +29,8 @@ int device_cpu_max_rows(void *lane, double *out, const double *in, size_t nrows,
                         struct fsdp_err *err);
 int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const float *src,
                         size_t nelem, const double *amax, struct fsdp_err *err);
-int device_cpu_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                          enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                          const double *amax, struct fsdp_err *err);
+int device_cpu_dequantize(void *lane, const struct fsdp_dequantize_args *args,
+                          struct fsdp_err *err);
 int device_cpu_nf4_decode(void *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
 int device_cpu_clip_coef(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err);
 int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,

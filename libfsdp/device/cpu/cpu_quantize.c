@@ -60,15 +60,6 @@ int device_cpu_quantize(void *lane, void *dst, enum fsdp_dtype narrow, const flo
     return device_cpu_lane_call(lane, quantize_run, &arg, sizeof arg, err);
 }
 
-struct dequantize_arg {
-    char *dst;
-    const uint8_t *src;
-    enum fsdp_dtype dst_dtype;
-    size_t nelem;
-    struct fsdp_pieces pieces;
-    const double *amax;
-};
-
 /* value: of each code. */
 static void decode_e4m3(char *dst, enum fsdp_dtype dtype, const uint8_t *src, size_t nelem,
                         const float value[256])
@@ -86,23 +77,20 @@ static void decode_e4m3(char *dst, enum fsdp_dtype dtype, const uint8_t *src, si
 
 static int dequantize_run(void *arg, struct fsdp_err *err)
 {
-    const struct dequantize_arg *a = arg;
+    const struct fsdp_dequantize_args *a = arg;
+    const size_t count = a->pieces.count ? a->pieces.count : 1;
     const float scale = e4m3_scale(*a->amax);
     float value[256];
     (void)err;
     for (int code = 0; code < 256; code++)
         value[code] = fsdp_f8_e4m3_to_f32((uint8_t)code) / scale;
-    for (size_t i = 0; i < a->pieces.count; i++)
-        decode_e4m3(a->dst + i * a->pieces.dst_step, a->dst_dtype, a->src + i * a->pieces.src_step,
-                    a->nelem, value);
+    for (size_t i = 0; i < count; i++)
+        decode_e4m3((char *)a->dst + i * a->pieces.dst_step, a->dst_dtype,
+                    (const uint8_t *)a->src + i * a->pieces.src_step, a->nelem, value);
     return FSDP_OK;
 }
 
-int device_cpu_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                          enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                          const double *amax, struct fsdp_err *err)
+int device_cpu_dequantize(void *lane, const struct fsdp_dequantize_args *args, struct fsdp_err *err)
 {
-    struct dequantize_arg arg = {dst, src, dst_dtype, nelem, *pieces, amax};
-    (void)narrow;
-    return device_cpu_lane_call(lane, dequantize_run, &arg, sizeof arg, err);
+    return device_cpu_lane_call(lane, dequantize_run, args, sizeof *args, err);
 }

@@ -325,7 +325,7 @@ static int copy_pieces(void *lane, void *dst, const void *src, size_t nbytes,
 {
     struct cuda_lane *l = lane;
 
-    if (p->count > 1 && (!fits_pitch(p->dst_step) || !fits_pitch(p->src_step))) {
+    if (p->count == 1 || !fits_pitch(p->dst_step) || !fits_pitch(p->src_step)) {
         for (size_t i = 0; i < p->count; i++)
             FSDP_TRY(copy(lane, (char *)dst + i * p->dst_step, (const char *)src + i * p->src_step,
                           nbytes, err));
@@ -333,8 +333,7 @@ static int copy_pieces(void *lane, void *dst, const void *src, size_t nbytes,
     }
     FSDP_TRY(device_cuda_enter(l, err));
     return cuda_lane_check(l,
-                           cudaMemcpy2DAsync(dst, p->count > 1 ? p->dst_step : nbytes, src,
-                                             p->count > 1 ? p->src_step : nbytes, nbytes, p->count,
+                           cudaMemcpy2DAsync(dst, p->dst_step, src, p->src_step, nbytes, p->count,
                                              cudaMemcpyDefault, l->stream),
                            "copy of pieces", err);
 }

@@ -292,21 +292,22 @@ static __global__ void __launch_bounds__(BLOCK)
         dst[i] = fsdp_from_float<D>(e4m3_decode(src[i]) / scale);
 }
 
-int device_cuda_dequantize(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                           enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                           const double *amax, struct fsdp_err *err)
+int device_cuda_dequantize(void *lane, const struct fsdp_dequantize_args *args,
+                           struct fsdp_err *err)
 {
     struct cuda_lane *l = (struct cuda_lane *)lane;
-    const size_t pack_nbytes = PER_THREAD * fsdp_dtype_nbytes(dst_dtype);
-    const bool packed = fsdp_is_aligned(dst, pack_nbytes) && fsdp_is_aligned(src, PER_THREAD) &&
-                        (pieces->count == 1 || (pieces->dst_step % pack_nbytes == 0 &&
-                                                pieces->src_step % PER_THREAD == 0));
-    const dim3 grid(fsdp_nblocks(nelem, BLOCK, PER_THREAD), (unsigned)pieces->count);
-    (void)narrow;
+    const struct fsdp_pieces *p = &args->pieces;
+    const size_t pack_nbytes = PER_THREAD * fsdp_dtype_nbytes(args->dst_dtype);
+    const bool packed =
+        fsdp_is_aligned(args->dst, pack_nbytes) && fsdp_is_aligned(args->src, PER_THREAD) &&
+        (p->count <= 1 || (p->dst_step % pack_nbytes == 0 && p->src_step % PER_THREAD == 0));
+    const dim3 grid(fsdp_nblocks(args->nelem, BLOCK, PER_THREAD),
+                    p->count ? (unsigned)p->count : 1);
     FSDP_TRY(device_cuda_enter(l, err));
-    fsdp_with_type(dst_dtype, [&](auto d) {
+    fsdp_with_type(args->dst_dtype, [&](auto d) {
         FSDP_LAUNCH((dequantize_kernel<decltype(d)>), grid, BLOCK, 0, device_cuda_stream(l),
-                    (decltype(d) *)dst, (const uint8_t *)src, nelem, *pieces, amax, packed);
+                    (decltype(d) *)args->dst, (const uint8_t *)args->src, args->nelem, *p,
+                    args->amax, packed);
     });
     return device_cuda_launched(l, "dequantize", err);
 }

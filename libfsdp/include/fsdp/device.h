@@ -115,8 +115,8 @@ int fsdp_lane_stamp(struct fsdp_lane *lane, double *to, struct fsdp_err *err);
 /* Local. */
 int fsdp_event_create(struct fsdp_event **out, struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_event_destroy(struct fsdp_event *event);
-/* The event completes when the work enqueued on lane so far has run. An event is recorded on one
- * lane: the CPU device returns FSDP_EINVAL for a second. Enqueues. */
+/* The event completes when the work enqueued on lane so far has run. On the CPU an event belongs to
+ * the lane that it is recorded on first: FSDP_EINVAL for another. Enqueues. */
 int fsdp_event_record(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
 /* Later work of lane starts only after the event's latest record completed. Enqueues. */
 int fsdp_event_wait(struct fsdp_event *event, struct fsdp_lane *lane, struct fsdp_err *err);
@@ -187,16 +187,24 @@ struct fsdp_pieces {
 int fsdp_copy_pieces(struct fsdp_lane *lane, void *dst, const void *src, size_t nbytes,
                      const struct fsdp_pieces *pieces, struct fsdp_err *err);
 
-/* To a narrow type (F8_E4M3) and back, with one scale for all elements: the greatest power of two, up
- * to 2^110, with which *amax (device scalar), their greatest absolute value, is at most 448, the
+/* To a narrow type (F8_E4M3) and back, with one scale for all elements: the greatest power of two,
+ * up to 2^110, with which *amax (device scalar), their greatest absolute value, is at most 448, the
  * greatest F8_E4M3.
  * quantize: dst[i] = src[i] * scale; NaN and infinities become NaN.
- * dequantize: dst[i] = src[i] / scale, in a float type; of pieces of nelem elements (NULL: one). */
+ * dequantize: dst[i] = src[i] / scale, in a float type. */
 int fsdp_quantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype narrow, const float *src,
                   size_t nelem, const double *amax, struct fsdp_err *err);
-int fsdp_dequantize(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                    enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                    const double *amax, struct fsdp_err *err);
+struct fsdp_dequantize_args {
+    void *dst;
+    enum fsdp_dtype dst_dtype;
+    const void *src;
+    enum fsdp_dtype src_dtype; /* F8_E4M3 */
+    size_t nelem;              /* of a piece */
+    struct fsdp_pieces pieces; /* count 0: one */
+    const double *amax;
+};
+int fsdp_dequantize(struct fsdp_lane *lane, const struct fsdp_dequantize_args *args,
+                    struct fsdp_err *err);
 
 /* Of weights in 4 bits (NF4 of QLoRA, Dettmers et al., arXiv 2305.14314), as bitsandbytes holds
  * them with its scales quantized, too: each block of FSDP_NF4_BLOCK elements of the flattened

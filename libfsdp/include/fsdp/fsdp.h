@@ -283,7 +283,8 @@ struct fsdp_step_result {
  * mid-step. Local, enqueues. */
 int fsdp_step_begin(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_err *err);
 /* The optimizer step: the global gradient norm, clipping, the update of this rank's shards.
- * Collective, enqueues; with a result (not NULL) the host waits for this step. */
+ * Collective, enqueues; with a result (not NULL) the host waits for this step, or with
+ * FSDP_UPDATE_AT_FORWARD for all of it but the updates (fsdp_sync). */
 int fsdp_step(struct fsdp *f, const struct fsdp_step_args *args, struct fsdp_step_result *result,
               struct fsdp_err *err);
 /* The result of the latest step. Waits for the compute lane. Local. */

@@ -85,6 +85,8 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->clips = p->config->optim.clip_grad_norm > 0;
     a->reduces_last = p->config->fsdp.reduce_last;
     a->updates_early = p->config->fsdp.update_at == FSDP_UPDATE_AT_REDUCE;
+    a->updates_late = p->config->fsdp.update_at == FSDP_UPDATE_AT_FORWARD;
+    a->names_disks = *p->config->fsdp.offload_dir != 0;
     config_word(grads, sizeof grads, p->config, "fsdp.grad_dtype");
     a->narrow_grads = grads[0] == 'b';
     a->nparams = (double)fsdp_param_nelem_total(p->tree);

@@ -72,7 +72,8 @@ struct answer {
     int64_t row_tokens, rows; /* of a row: of pairs those of both; rows of a step */
     bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
     bool clips, reduces_last; /* optim.clip_grad_norm above 0; fsdp.reduce_last */
-    bool updates_early, narrow_grads; /* fsdp.update_at reduce; fsdp.grad_dtype bfloat16 */
+    bool updates_early, updates_late; /* fsdp.update_at reduce; forward */
+    bool narrow_grads, names_disks;   /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */
     double nparams, ntrained;
     uint64_t hash; /* fsdp_plan_hash: the same as the run's */
     int nunits;

@@ -82,6 +82,8 @@ static void add_schedule(struct changes *l, const struct answer *a)
         add_change(l, CHANGE_SAME, "%s", settings[i]);
     if (bound_has_masters(a))
         add_change(l, CHANGE_SAME, "optim.master=split");
+    if (!a->updates_early && !a->updates_late)
+        add_change(l, CHANGE_SAME, "fsdp.update_at=forward");
 }
 
 /* The rows of a step stay; only their division changes. */
@@ -94,13 +96,14 @@ static void add_micro_batches(struct changes *l, const struct answer *a)
             add_change(l, CHANGE_SAME, "train.micro_batch_size=%d", rows);
 }
 
-static void add_numerics(struct changes *l)
+static void add_numerics(struct changes *l, const struct answer *a)
 {
     static const char *const settings[] = {
-        "fsdp.param_dtype=bfloat16",     "fsdp.reduce_dtype=bfloat16",
-        "fsdp.gather_dtype=float8_e4m3", "model.linear_dtype=float8_e4m3",
-        "optim.moment_dtype=bfloat16",   "optim.name=adamw8bit"};
+        "fsdp.param_dtype=bfloat16", "fsdp.reduce_dtype=bfloat16", "model.linear_dtype=float8_e4m3",
+        "optim.moment_dtype=bfloat16", "optim.name=adamw8bit"};
 
+    add_change(l, CHANGE_NUMERICS, "fsdp.gather_dtype=float8_e4m3%s",
+               a->updates_late ? " fsdp.update_at=step" : "");
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);
 }
@@ -115,7 +118,9 @@ enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answe
 
 bool change_has_disks(const struct answer *a, const struct question *q)
 {
-    return q->cluster->nvme_nbytes > 0 && !(a->node_file_nbytes > 0);
+    const struct cluster *c = q->cluster;
+
+    return c->nvme_nbytes > 0 && c->nvme_nbytes_per_s > 0 && !a->names_disks;
 }
 
 /* For memory alone: they make no step faster that fits without them. There is no shard to sum
@@ -129,6 +134,8 @@ static void add_savings(struct changes *l, const struct answer *a, const struct 
     for (int params = 0; params < 2 && change_has_disks(a, q); params++)
         add_change(l, CHANGE_SAME, "fsdp.offload=%s %s", params ? "params" : "optimizer",
                    CHANGE_TO_DISKS);
+    if (a->node_file_nbytes > 0)
+        add_change(l, CHANGE_SAME, "fsdp.offload_dir=");
     add_change(l, CHANGE_NUMERICS, "optim.master=none");
     add_change(l, CHANGE_NUMERICS, "%s", none);
     if (a->updates_early)
@@ -180,7 +187,7 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     add_strategies(&list, a);
     add_schedule(&list, a);
     add_micro_batches(&list, a);
-    add_numerics(&list);
+    add_numerics(&list, a);
     if (!a->fits)
         add_savings(&list, a, q);
     add_batches(&list, a);

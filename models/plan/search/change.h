@@ -32,8 +32,8 @@ int change_list(struct change *out, int max, const struct answer *answer,
  * where there are any. "" where the run has them already. */
 enum { CHANGE_EARLY_NBYTES = 3 * CHANGE_TEXT };
 enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *answer);
-/* Has a node disks whose size is known, and the run no state there? Then CHANGE_TO_DISKS puts it
- * there. */
+/* Has a node disks whose size and rate are known, and the run no folder for its state? Then
+ * CHANGE_TO_DISKS puts it there. */
 bool change_has_disks(const struct answer *answer, const struct question *question);
 #define CHANGE_TO_DISKS "fsdp.offload_dir=FILL_IN"
 /* Two at once. false where both set one key, or they are too many. */

@@ -52,9 +52,7 @@ struct fsdp_device_ops {
                     struct fsdp_err *err);
     int (*quantize)(void *lane, void *dst, enum fsdp_dtype narrow, const float *src, size_t nelem,
                     const double *amax, struct fsdp_err *err);
-    int (*dequantize)(void *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
-                      enum fsdp_dtype narrow, size_t nelem, const struct fsdp_pieces *pieces,
-                      const double *amax, struct fsdp_err *err);
+    int (*dequantize)(void *lane, const struct fsdp_dequantize_args *args, struct fsdp_err *err);
     int (*nf4_decode)(void *lane, const struct fsdp_nf4_args *args, struct fsdp_err *err);
     int (*clip_coef)(void *lane, const struct fsdp_clip_args *args, struct fsdp_err *err);
     int (*loss_scale_update)(void *lane, struct fsdp_loss_scale *scale, const float *norm,
