@@ -104,6 +104,17 @@ assert len(plan) == len(shown) > 50, (len(plan), len(shown))
 PY
 echo $?)" "the plan's list is that of --dump-schedule"
 
+# Updates during the next forward pass: a part of them is hidden, and the parts are still those of the step.
+parts() {
+    run --model llama --seq 4096 --batch 32768 --gpus 8 --json - fsdp.update_at="$1" && python3 -c '
+import json
+t = json.load(open("log"))["time"]
+parts = sum(t[k] for k in ("products_s", "attention_s", "pointwise_s", "optimizer_s", "slowed_s", "exposed_s"))
+print(t["step_s"]["value"], t["optimizer_s"], parts)'
+}
+ok "$(echo "$(parts step) $(parts forward)" | awk '{exit !(NF == 6 && $4 < $1 && $5 < 0.7 * $2 && $5 > 0.3 * $2 && $6 <= 1.01 * $4 && $6 > 0.9 * $4)}'; echo $?)" \
+    "a part of the updates is hidden behind the next forward pass"
+
 # ---- advice ----------------------------------------------------------------------------------------
 
 run --model llama --seq 8192 --gpus 64 --advice always

@@ -253,7 +253,7 @@ static void advance_time(struct timeline *t, double by, bool comm)
         if (comm && !run->transfers && run->item >= t->s->nops)
             t->slowed += by * (1 - run->rate / (is_divided(lane) ? t->divided : 1));
     }
-    if (t->divided < 1 && t->run[SCHED_UPDATES].item >= t->s->nops)
+    if (t->divided < 1 && t->run[SCHED_COMPUTE].item >= t->s->nops)
         t->hidden += by * (2 * t->divided - 1);
     t->now += by;
 }
