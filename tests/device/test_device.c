@@ -11,6 +11,28 @@ static void on_cpu(const char *mode, unsigned flags)
     fsdp_device_close(device);
 }
 
+/* The CPU's events belong to one lane; a record on another leaves them as they were. */
+static void test_owner(const char *mode, unsigned flags)
+{
+    struct fsdp_device *device;
+    struct fsdp_lane *a, *b;
+    struct fsdp_event *event;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (fsdp_device_open(&device, "cpu", flags, NULL) || fsdp_lane_create(&a, device, "a", NULL) ||
+        fsdp_lane_create(&b, device, "b", NULL) || fsdp_event_create(&event, device, NULL))
+        exit(1);
+    int rc = fsdp_event_record(event, a, NULL);
+    ok(rc == FSDP_OK && fsdp_event_record(event, b, &err) == FSDP_EINVAL, "%s: %s", mode, err.text);
+    ok(fsdp_event_wait(event, b, NULL) == FSDP_OK && fsdp_event_record(event, a, NULL) == FSDP_OK &&
+           fsdp_lane_sync(b, NULL) == FSDP_OK && fsdp_lane_sync(a, NULL) == FSDP_OK,
+       "%s: and the event is as it was", mode);
+    fsdp_lane_destroy(a);
+    fsdp_lane_destroy(b);
+    fsdp_event_destroy(event);
+    fsdp_device_close(device);
+}
+
 static void test_grow(void)
 {
     enum { COUNT = 1000 };
@@ -57,6 +79,8 @@ int main(void)
     on_cpu("inline", 0);
     on_cpu("threaded", FSDP_DEVICE_THREADED);
     on_cpu("shuffled", FSDP_DEVICE_SHUFFLED | 5 << FSDP_DEVICE_SEED_SHIFT);
+    test_owner("threaded", FSDP_DEVICE_THREADED);
+    test_owner("shuffled", FSDP_DEVICE_SHUFFLED | 5 << FSDP_DEVICE_SEED_SHIFT);
     fsdp_alloc_fail_at(1);
     ok(!fsdp_alloc(10, 1, "probe", &err) && err.status == FSDP_ENOMEM,
        "allocation failure on request: %s", err.text);
