@@ -289,6 +289,8 @@ static inline void fuzz_parallel(struct fuzz_case *c)
                  c->llama ? "model.layers" : "transformer.h", fuzz_word(c, "true false"));
     fuzz_maybe(c, 20, "train.threads", "1 2");
     fuzz_maybe(c, 25, "train.late_results", "true");
+    if (c->rounding != FUZZ_F8)
+        fuzz_maybe(c, 40, "fsdp.update_at", "forward");
 }
 
 static inline void fuzz_make(struct fuzz_case *c, uint64_t seed, int number)
