@@ -180,7 +180,8 @@ static int rest_call(void *arg, struct fsdp_err *err)
 /* The step's updates begin late. */
 static int hold_up_updates(struct fsdp *f, struct fsdp_err *err)
 {
-    return fsdp_lane_call(f->lanes[SCHED_UPDATES], rest_call, NULL, 0, err);
+    char nothing = 0;
+    return fsdp_lane_call(f->lanes[SCHED_UPDATES], rest_call, &nothing, sizeof nothing, err);
 }
 
 static int run_cell(struct cell *cell, int rank, struct model *m, struct fsdp *f,
