@@ -101,22 +101,23 @@ static bool offload_optimizer(struct choice *c)
 }
 
 /* The advice is how, and not where: any folder would do. */
-static bool offload_to_files(struct choice *c)
+static bool turn_to_files(struct choice *c, enum fsdp_offload offload)
 {
     const char *dir = c->opts.offload_dir;
-    bool turned = c->opts.offload != FSDP_OFFLOAD_OPTIMIZER || !dir || !*dir;
-    c->opts.offload = FSDP_OFFLOAD_OPTIMIZER;
+    bool turned = c->opts.offload != offload || !dir || !*dir;
+    c->opts.offload = offload;
     c->opts.offload_dir = ".";
     return turned;
 }
 
+static bool offload_to_files(struct choice *c)
+{
+    return turn_to_files(c, FSDP_OFFLOAD_OPTIMIZER);
+}
+
 static bool offload_params_and_files(struct choice *c)
 {
-    const char *dir = c->opts.offload_dir;
-    bool turned = c->opts.offload != FSDP_OFFLOAD_PARAMS || !dir || !*dir;
-    c->opts.offload = FSDP_OFFLOAD_PARAMS;
-    c->opts.offload_dir = ".";
-    return turned;
+    return turn_to_files(c, FSDP_OFFLOAD_PARAMS);
 }
 
 static bool offload_params(struct choice *c)
