@@ -99,8 +99,14 @@ END
 
 theirs() { # ranks batch seq dtype steps
     # Where PyTorch has no fast bf16 products a step takes a minute: then that one is the figure.
-    "$TORCH_PYTHON" scripts/bench_torch.py --ranks "$1" --batch "$2" --seq "$3" --dtype "$4" \
-        --steps "$5" --model "$work/model" --tokens "$work/$3.u16" --seconds 40 || die "PyTorch failed"
+    # gloo sometimes dies while a process group is destroyed: what was printed before is complete.
+    local figures rc
+    figures=$("$TORCH_PYTHON" scripts/bench_torch.py --ranks "$1" --batch "$2" --seq "$3" --dtype "$4" \
+        --steps "$5" --model "$work/model" --tokens "$work/$3.u16" --seconds 40)
+    rc=$?
+    grep -qxE '[0-9.]+( [0-9.]+){3}' <<<"$figures" || die "PyTorch failed with status $rc"
+    [ $rc = 0 ] || echo "PyTorch ended with status $rc after it had printed its figures" >&2
+    echo "$figures"
 }
 
 median() {

@@ -166,9 +166,10 @@ def work(rank, a, port):
     if a.ranks > 1:
         dist.all_reduce(most, dist.ReduceOp.MAX)
         dist.all_reduce(mean)
-        dist.destroy_process_group()
     if rank == 0:
         print(f"{most[0]:.4f} {most[1]:.0f} {mean[0]:.4f} {mean[1]:.4f}", flush=True)
+    if a.ranks > 1:
+        dist.destroy_process_group()
 
 
 def main():
