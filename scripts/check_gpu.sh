@@ -12,6 +12,8 @@
 #   resume      a run that was interrupted ends with the bits of one that was not
 #   memory      what the GPU holds besides CUDA's own is what was planned, and libraries' workspaces
 #   strategies  2 and 4 ranks, every sharding strategy, against one rank
+#   settings    what changes when, where or in which type a step computes: against the run without it, or the CPU
+#   families    a small model of each family, in float32 and bfloat16, GPU and CPU
 #   torch       200 steps of a small Llama in bfloat16, ours and PyTorch's
 #   sanitizer   compute-sanitizer on the kernels: memory, races
 #
@@ -20,17 +22,18 @@
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 2
 . scripts/gpu_env.sh
+. scripts/family_configs.sh
 
 dry=
 parts=()
 for arg; do
     case $arg in
     --dry-run) dry=1 ;;
-    build | device | nn | comm | parity | resume | memory | strategies | torch | sanitizer) parts+=("$arg") ;;
-    *) sed -n '3,19s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    build | device | nn | comm | parity | resume | memory | strategies | settings | families | torch | sanitizer) parts+=("$arg") ;;
+    *) sed -n '3,21s/^# \{0,1\}//p' "$0" && exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build device nn comm parity resume memory strategies torch sanitizer)
+[ ${#parts[@]} -gt 0 ] || parts=(build device nn comm parity resume memory strategies settings families torch sanitizer)
 
 BIN=${BIN:-$PWD/build/bin}
 work=$PWD/build/gpu-check
@@ -250,6 +253,81 @@ part_strategies() {
     train prefetch 4 fsdp.device=cuda train.steps=20 fsdp.reshard_after_forward=2 fsdp.param_dtype=bfloat16
     train one-bf16 1 fsdp.device=cuda train.steps=20 fsdp.param_dtype=bfloat16
     compare strategies "reshard_after_forward=2, bfloat16, 4 ranks" 2e-2 prefetch one-bf16
+}
+
+# ---- settings ---------------------------------------------------------------------------------------
+
+# The same run on GPU and CPU, at once.
+on_both() { # name, ranks, settings...
+    local pids=() pid device
+    for device in cuda cpu; do
+        train "$1-$device" "$2" fsdp.device=$device "${@:3}" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid"; done
+}
+
+# Settings that only order or place the same arithmetic have the bits of the run without them, in float32.
+same_bits() { # ranks, settings...
+    local ranks=$1
+    shift
+    train moved "$ranks" fsdp.device=cuda train.steps=10 optim.clip_grad_norm=0 "$@"
+    compare settings "$*, $ranks rank(s): the same bits" 0 moved "base-$ranks"
+}
+
+# Settings that round otherwise, in bfloat16, as on the CPU.
+near_cpu() { # ranks, bound, settings...
+    local ranks=$1 bound=$2
+    shift 2
+    on_both near "$ranks" train.steps=10 fsdp.param_dtype=bfloat16 fsdp.output_dtype=bfloat16 "$@"
+    compare settings "$*, $ranks rank(s), GPU against CPU" "$bound" near-cuda near-cpu
+}
+
+part_settings() {
+    local ranks files=$work/files lines=$work/lines.jsonl
+    mkdir -p "$files"
+    awk 'length > 8 { gsub(/[\\"\t]/, " "); print "{\"text\": \"" $0 "\"}" }' libfsdp/core/*/*.c >"$lines"
+    for ranks in 1 2; do
+        train base-$ranks $ranks fsdp.device=cuda train.steps=10 optim.clip_grad_norm=0
+        same_bits $ranks fsdp.update_at=forward
+        same_bits $ranks fsdp.update_at=reduce
+        same_bits $ranks fsdp.offload=optimizer
+        same_bits $ranks fsdp.offload=params
+        same_bits $ranks fsdp.offload=params "fsdp.offload_dir=$files"
+        same_bits $ranks fsdp.activation_checkpointing=full
+        same_bits $ranks fsdp.activation_checkpointing=selective
+    done
+    near_cpu 1 2e-2 optim.master=split
+    near_cpu 1 2e-2 optim.master=none
+    near_cpu 1 2e-2 optim.moment_dtype=bfloat16 optim.ema_decay=0.9
+    near_cpu 2 2e-2 optim.name=adamw8bit fsdp.grad_dtype=bfloat16
+    near_cpu 1 2e-2 optim.name=lion optim.lr=3.0e-4
+    near_cpu 1 2e-2 optim.name=schedulefree
+    near_cpu 2 2e-2 optim.name=adafactor
+    near_cpu 2 2e-2 optim.name=muon
+    near_cpu 1 2e-2 model.linear_dtype=float8_e4m3
+    near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_grad_dtype=float8_e5m2
+    near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3
+    near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3 model.linear_dtype=float8_e4m3
+    near_cpu 1 2e-2 model.dropout=0.1
+    near_cpu 1 2e-2 "data.path=$lines" "data.eval_path=$lines" data.eval_rows=16 data.format=jsonl
+    near_cpu 2 2e-2 lora.r=8 lora.base=nf4 model.path=tests/data/llama-tiny model.init=pretrained
+    near_cpu 1 2e-2 lora.r=8 lora.dora=true model.path=tests/data/llama-tiny model.init=pretrained
+}
+
+part_families() {
+    local family at dtype bound
+    for family in $FAMILIES; do
+        at=$work/family-$family
+        mkdir -p "$at"
+        family_config "$family" 96 192 3 32 256 128 16 >"$at/config.json"
+        for dtype in float32 bfloat16; do
+            bound=2e-4
+            [ $dtype = float32 ] || bound=2e-2
+            on_both family 1 train.steps=5 model.path="$at" fsdp.param_dtype=$dtype fsdp.output_dtype=$dtype
+            compare families "$family, $dtype, GPU against CPU" $bound family-cuda family-cpu
+        done
+    done
 }
 
 part_torch() {

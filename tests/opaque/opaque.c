@@ -238,6 +238,11 @@ static void lane_destroy(void *l)
       (void *l, const struct fsdp_lion_args *args, struct fsdp_err *e),                           \
       (l, args, e),                                                                               \
       (args->master, args->exp_avg, args->grad, args->grad_scale, args->loss_scale))              \
+    X(adamw8bit,                                                                                  \
+      (void *l, const struct fsdp_adamw8bit_args *args, struct fsdp_err *e),                      \
+      (l, args, e),                                                                               \
+      (args->master, args->state1, args->state2, args->absmax1, args->absmax2, args->grad,        \
+       args->grad_scale, args->loss_scale))                                                       \
     X(schedulefree,                                                                               \
       (void *l, const struct fsdp_schedulefree_args *args, struct fsdp_err *e),                   \
       (l, args, e),                                                                               \

@@ -39,8 +39,8 @@ same() { # text, options, key=value...
     done
     echo "ok $n - $text"
 }
-same "bf16, saved in the background" "-n 1" fsdp.param_dtype=bfloat16 fsdp.reduce_dtype=bfloat16 \
-    fsdp.output_dtype=bfloat16 \
+same "bf16, moments in 8 bits, saved in the background" "-n 1" fsdp.param_dtype=bfloat16 \
+    fsdp.reduce_dtype=bfloat16 fsdp.grad_dtype=bfloat16 optim.name=adamw8bit fsdp.output_dtype=bfloat16 \
     checkpoint.interval=2 checkpoint.async=true
 same "fp16 with its loss scale, accumulated, traced" "-n 1" fsdp.param_dtype=float16 \
     fsdp.output_dtype=float32 \
