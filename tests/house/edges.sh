@@ -118,45 +118,50 @@ models/yaml            fsdp/base.h
 models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
 '
 
-# Public headers stand for themselves: whoever includes one does not thereby know a folder.
+# Public headers stand for themselves: whoever includes one does not thereby know a folder. Here and below an answer is
+# in $part or $target: a subshell for each of thousands of includes takes most of a minute.
 part_of() { # path
     case $1 in
     libfsdp/include/fsdp/*)
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
-        base.h | tunable.h | cli.h | cpu.h | library.h) echo fsdp/base.h ;;
-        device.h | device_ops.h | cuda.h | cuda_kernel.cuh) echo fsdp/device.h ;;
-        clock.h) echo fsdp/clock.h ;;
-        comm.h | comm_ops.h | mpi.h) echo fsdp/comm.h ;;
-        mesh.h) echo fsdp/mesh.h ;;
-        optim.h) echo fsdp/optim.h ;;
-        fsdp.h | module.h | settings.h) echo fsdp/fsdp.h ;;
-        *) echo "no-part:$1" ;;
+        base.h | tunable.h | cli.h | cpu.h | library.h) part=fsdp/base.h ;;
+        device.h | device_ops.h | cuda.h | cuda_kernel.cuh) part=fsdp/device.h ;;
+        clock.h) part=fsdp/clock.h ;;
+        comm.h | comm_ops.h | mpi.h) part=fsdp/comm.h ;;
+        mesh.h) part=fsdp/mesh.h ;;
+        optim.h) part=fsdp/optim.h ;;
+        fsdp.h | module.h | settings.h) part=fsdp/fsdp.h ;;
+        *) part="no-part:$1" ;;
         esac
         ;;
-    launcher/include/*) echo boot.h ;;
-    ckpt/include/*) echo ckpt.h ;;
-    *) dirname "$1" ;;
+    launcher/include/*) part=boot.h ;;
+    ckpt/include/*) part=ckpt.h ;;
+    *) part=${1%/*} ;;
     esac
 }
 
 resolve() { # including file, included name
     local dir
-    for dir in "$(dirname "$1")" "${1%%/*}" libfsdp/include launcher/include ckpt/include; do
-        [ -f "$dir/$2" ] && realpath --relative-to=. "$dir/$2" && return
+    for dir in "${1%/*}" "${1%%/*}" libfsdp/include launcher/include ckpt/include; do
+        target=$dir/$2
+        [ -f "$target" ] || continue
+        [[ $target != */./* && $target != */../* ]] || target=$(realpath --relative-to=. "$target")
+        return
     done
-    echo "unresolved:$2"
+    target="unresolved:$2"
 }
 
 edges= private= unresolved= nread=0
 while IFS=: read -r file name; do
     nread=$((nread + 1))
-    target=$(resolve "$file" "$name")
+    resolve "$file" "$name"
     if [[ $target == unresolved:* ]]; then
         unresolved+="$file: $name"$'\n'
         continue
     fi
-    from=$(part_of "$file") to=$(part_of "$target")
+    part_of "$file" && from=$part
+    part_of "$target" && to=$part
     [ "$from" = "$to" ] && continue
     edges+="$from $to $file: $name"$'\n'
     # Between top-level folders, public headers only.
@@ -174,11 +179,14 @@ while IFS= read -r source; do
         [ -f "$o" ] && objects+=("$o") && break
     done
 done < <(find libfsdp launcher ckpt models \( -name '*.c' -o -name '*.cu' \))
-for o in "${objects[@]}"; do
-    source=${o#"$OBJ/"} source=${source#simt/} source=${source%.o}
-    case $source in *.c | *.cu) ;; *) source+=.c ;; esac
-    nm -P "$o" | sed "s|^|$source |"
-done >"$TEST_TMP/symbols"
+printf '%s\0' "${objects[@]}" | xargs -0r nm -A -P | awk -v top="$OBJ/" '
+    {   # OBJ/simt/FILE.cu.o: symbol...; a .c of the library lacks the suffix
+        at = index($0, ": ")
+        source = substr($0, length(top) + 1, at - length(top) - 1)
+        sub(/^simt\//, "", source)
+        sub(/\.o$/, "", source)
+        print source (source ~ /\.cu?$/ ? "" : ".c"), substr($0, at + 2)
+    }' >"$TEST_TMP/symbols"
 find libfsdp launcher ckpt models -name '*.h' | sort >"$TEST_TMP/headers"
 # from file, to file, node of the symbol's home (a header, or the file that defines it), symbol
 awk '
@@ -205,11 +213,11 @@ awk '
                 print u[1], defined[u[2]], (u[2] in home ? home[u[2]] : defined[u[2]]), u[2]
         }
     }' "$TEST_TMP/symbols" "$TEST_TMP/headers" >"$TEST_TMP/used"
-declare -A node
 symbol_edges= nused=0
 while read -r file definer home symbol; do
     nused=$((nused + 1))
-    from=${node[$file]:=$(part_of "$file")} to=${node[$home]:=$(part_of "$home")}
+    part_of "$file" && from=$part
+    part_of "$home" && to=$part
     [ "$from" = "$to" ] || symbol_edges+="$from $to $file: $symbol of $definer"$'\n'
 done <"$TEST_TMP/used"
 
@@ -233,8 +241,10 @@ check() { # text, offenders
     fi
 }
 
+declare -A verdict
 offends() { # from, to: an edge that the table lacks
-    ! grep -q -E "^$1 .* ?$2( |\$)|^$1 +$2( |\$)" <<<"$allowed"
+    [ "${verdict[$1 $2]:-}" ] || { ! grep -q -E "^$1 .* ?$2( |\$)|^$1 +$2( |\$)" <<<"$allowed"; verdict[$1 $2]=$?; }
+    return "${verdict[$1 $2]}"
 }
 reaches() { # from, to: a public header that the table leads to
     [[ $2 == *.h ]] && grep -q -x "$1 $2" <<<"$reached"
