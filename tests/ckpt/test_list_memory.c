@@ -4,6 +4,7 @@
  * small tensors, of which one has five times as many as the other. The bounds are those that --help
  * and docs/ckpt-merge.md state.
  *
+ * run: long
  * run: timeout=600
  */
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * happens, the output is there whole or not at all, and the same command completes it.
  *
  * In memory where there is a tmpfs, for thousands of runs sync their files.
+ * run: long
  * run: timeout=900
  */
 #include <signal.h>

@@ -7,6 +7,7 @@
  * whose sums are exact in any order; else nccl is the stand-in (tests/simt/nccl), which sums in
  * rank order.
  *
+ * run: long
  * run: timeout=400
  */
 #include "boot.h"

@@ -6,6 +6,7 @@
  * gather into the same slot cannot hide that it comes too early. The host runs ahead of all lanes
  * by three steps, so that edges between steps count, too.
  *
+ * run: long
  * run: timeout=600
  */
 #include "../../libfsdp/core/engine.h"

@@ -3,6 +3,7 @@
 # What `make install` leaves is complete: programs that run, manual pages, headers and libraries that a
 # program of somebody else's builds on, shared and static, with every path filled in; and `make uninstall`
 # takes it away again, and nothing else.
+# run: long
 cd "$TOP" || exit 1
 
 if [ -n "${TEST_SANITIZER:-}" ]; then

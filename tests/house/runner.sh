@@ -89,6 +89,12 @@ END
 run 1 "2 passed, 1 failed, 0 skipped" "-v -j 1 shows a result as it comes" -v -j 1
 [ "$(grep -c "ok . - early\|ok 3 - late" out)" = 2 ]
 ok $? "and once"
+write b <<<'echo "ok 1"; echo 1..1'
+sed '1i # run: timeout=60\n# run: long' tests/a/b.sh >tests/a/c.sh
+sed '1i # run: alone' tests/a/b.sh >tests/a/a.sh
+run 0 "3 passed, 0 failed, 0 skipped" "-j 1 runs three tests" -j 1
+[ "$(sed -n 's|^ok  *a/\([abc]\) .*|\1|p' out | paste -sd ' ')" = "c b a" ]
+ok $? "long ones first, and last those that run alone"
 rm -f tests/a/*
 run 2 "tests/run: no tests" "no test at all"
 

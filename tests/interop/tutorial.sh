@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # docs/tutorials/from-pytorch.md: every command, as it stands there, and what it prints. Then what the page
 # says of the losses.
+# run: long
 # run: timeout=900
 . "$TOP/tests/lib/python.sh"
 need_python 'torch, transformers, numpy'

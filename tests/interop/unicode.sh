@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # models/text/unicode and models/text/regex against PyPI's tokenizers and tiktoken: every code point in
 # every class and form, real patterns on random text. Needs TORCH_PYTHON with both. Prints TAP.
+# run: long
 # run: timeout=300
 . "$TOP/tests/lib/python.sh"
 need_python 'tokenizers, tiktoken'

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Nodes started by hand (--nnodes), each in a network, a host name and a /dev/shm of its own: how they
 # meet, whom they refuse and what they say when one is lost.
+# run: long
 # run: timeout=300
 set -u
 cd "$TEST_TMP" || exit 1

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whole runs on a device whose memory the host cannot touch (opaque.c) end in the CPU's bits: with work
 # done at once, and with work put off until somebody waits for it, in random order.
+# run: long
 # run: timeout=900
 cd "$TOP" || exit 1
 export FSDP_CUDA_LIBRARY=$BIN/tests/libfsdp-opaque.so FSDP_CUDA_TUNE=$TEST_TMP/tune

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-plan: its table and its JSON say the same; plans, advice and searches of real runs; what is refused.
+# run: long
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds spare plans and lose nothing: the front of a search is the same without them. */
+/* run: long */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,6 +3,7 @@
 # Merge and reshard within one store: parts of the output that are ranges of the source are copied by the store, where it
 # tells checksums (a proxy adds them as AWS has them), and those prove the source. A store that tells none, or a wrong one;
 # kills; a source that is replaced meanwhile.
+# run: long
 # run: timeout=900
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"

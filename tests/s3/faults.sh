@@ -5,6 +5,7 @@
 # claims another time, and is slow to start. Nothing is lost, nothing partial is published, and
 # after a gc nothing is left. FAULTS=200 does more rounds, FAULT_SEED=N (1) chooses them; what was
 # done how often is a table at the end, and in so long a run each must have been done.
+# run: long
 # run: timeout=3000
 set -u
 cd "$TEST_TMP" || exit 1

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A real store that refuses If-None-Match (Swift's s3api): that is said once, a second writer of a
 # name is kept out by looking, and all else goes as in other stores.
+# run: long
 # run: timeout=900
 if [ -z "${SWIFT_TEST:-}" ]; then
     export SWIFT_TEST=1

@@ -3,6 +3,7 @@
 # cuDNN takes our graphs of attention, for GPUs that it is told of: up to the loading of the kernel
 # that it compiled, which needs a driver. A stand-in is there for that; with it cuDNN also says what
 # workspace its plans take, which is what plans for a GPU that is not here count on.
+# run: long
 # run: timeout=600
 . "$TOP/tests/lib/tap.sh"
 

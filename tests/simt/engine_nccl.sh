@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of the engine again, with its reductions on the stand-in for NCCL, which here refuses sums of
 # buffers outside of the communicator's windows: in one level and two, over replicas, in every precision.
+# run: long
 # run: timeout=300
 export FSDP_CUDA_LIBRARY=$BIN/tests/simt/libfsdp-nccl-sim.so TEST_DEVICE=cuda NCCL_STANDIN=windows
 

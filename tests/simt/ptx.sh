@@ -3,6 +3,7 @@
 # The device's suite on what nvcc made of the kernels, for each architecture: its PTX is executed in
 # place of their bodies, with checks of memory, alignment, registers and races (tests/simt/ptx_run.cc).
 # Every entry must run to its end, except those that are named here; planted faults must be found.
+# run: long
 # run: timeout=600
 . "$TOP/tests/lib/tap.sh"
 

@@ -4,6 +4,7 @@
 # in place of their bodies, as in ptx.sh. `make check-ptx` does it with nvcc's PTX for the other GPUs,
 # which PTX_NN_LIST names. After a million instructions in whole launches an entry's later launches run
 # its compiled body: each entry runs whole at least once, except those that are named here.
+# run: long
 # run: timeout=600
 . "$TOP/tests/lib/tap.sh"
 

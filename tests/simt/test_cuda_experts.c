@@ -3,6 +3,7 @@
  * Steps of training of mixtures of experts on the CUDA device and its operators, emulated on the
  * CPU, against the same steps on the CPU: whole, and with adapters of the experts; with both losses
  * of the router. Experts with few rows are multiplied in one launch, others one after the other.
+ * run: long
  * run: timeout=600
  */
 #include "cuda_train.h"

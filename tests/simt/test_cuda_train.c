@@ -2,6 +2,7 @@
 /*
  * Whole steps of training on the CUDA device and its operators, emulated on the CPU, against the
  * same steps on the CPU: engine and models use device memory as a GPU lets them.
+ * run: long
  * run: timeout=600
  */
 #include "cuda_train.h"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-launch --sbatch on a real Slurm: scripts that sbatch takes, jobs that train and are queued again, and
 # what a partition cannot give. n1 to n3 have four GPUs that do nothing.
+# run: long
 # run: timeout=300
 export GPUS=4 EXTRA=RequeueExit=1
 export CONF='PartitionName=one Nodes=n0 MaxTime=2-00:00:00

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The scripts of slurm/ as a site has them: a copy in which env.sh alone was edited, submitted from the
 # folder above.
+# run: long
 # run: timeout=600
 . "$TOP/tests/slurm/lib/cluster.sh"
 . "$TOP/tests/slurm/lib/jobs.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # docs/tutorials/cluster.md on a Slurm of several nodes: every command, as it stands there, and what it prints.
+# run: long
 # run: timeout=900
 NODES=4 CPUS=4
 . "$TOP/tests/slurm/lib/cluster.sh"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-tokenize: every kind of input, the same bytes from any number of threads and after any number of kills,
 # what is refused, and what is there afterwards.
+# run: long
 # run: timeout=300
 set -u
 cd "$TEST_TMP" || exit 1

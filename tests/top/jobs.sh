@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-top on real runs: two at a time, done, stopped, failed, killed, hung, without a place for a status;
 # what the checkpoint tools make of the status next to their checkpoints.
+# run: long
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A rank that hangs, one that is stopped, and one that is slow: the job ends by itself, or says which.
+# run: long
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/train.sh"
 unset RANK WORLD_SIZE

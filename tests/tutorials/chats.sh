@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # docs/tutorials/chats.md: every command, as it stands there, and what it prints.
+# run: long
 # run: timeout=900
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/tutorial.sh"
