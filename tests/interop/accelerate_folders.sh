@@ -3,10 +3,8 @@
 # Imitated folders of accelerate's save_state and of transformers' Trainer with FSDP (accelerate_folders.py says what is
 # theirs): ckpt-merge finds the weights, which are those that torch gathers, to the bit.
 # run: timeout=300
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors, accelerate' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers, safetensors and accelerate (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors, accelerate'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 . "$TOP/tests/lib/tap.sh"

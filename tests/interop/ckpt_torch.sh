@@ -3,12 +3,8 @@
 # torch and safetensors read our checkpoints and merges. Needs a Python with torch and safetensors:
 # TORCH_PYTHON, default python3. BIN (default build/bin) holds the programs. Prints TAP.
 BIN=${BIN:-build/bin}
-PYTHON=${TORCH_PYTHON:-python3}
-if ! "$PYTHON" -c 'import torch, safetensors.torch' 2>/dev/null; then
-    echo "ok 1 # SKIP '$PYTHON' has no torch and safetensors (set TORCH_PYTHON)"
-    echo "1..1"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, safetensors.torch'
 dir=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-interop-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 if ! "$BIN/tests/interop/test_ckpt_export" "$dir" >"$dir/log"; then

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints that torch writes in many layouts (worlds, threads, files, nesting, dtypes, strides)
 # merge to what was saved; what the tools write in three formats torch reads on 1, 2 and 3 ranks.
+# run: long
 # run: timeout=600
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, safetensors.torch' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, safetensors.torch'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1
 . "$TOP/tests/lib/tap.sh"

@@ -3,10 +3,8 @@
 # State dicts laid out in unusual ways, saved by torch, resharded to torch's format and loaded by torch
 # again, with each tensor and value in its place. tests/data/dcp-names is what torch saves.
 # run: timeout=300
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, safetensors.torch' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, safetensors.torch'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1
 . "$TOP/tests/lib/tap.sh"

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Direct preference optimization against torch: losses, rewards and held-out losses, on several meshes and resumed.
 cd "$TEST_TMP" || exit 1
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 python() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/dpo.py" "$@"; }
@@ -32,7 +30,7 @@ train smooth 2 train.dpo_label_smoothing=0.2 train.micro_batch_size=3
 train parts 3 checkpoint.path=ck train.steps=4
 train parts 2 checkpoint.path=ck
 compared=12
-if "$TORCH_PYTHON" -c 'import datasets; from trl import DPOTrainer' 2>/dev/null; then
+if has_python 'datasets, trl'; then
     python trl >log 2>&1
     ok $? "TRL trains on the pairs"
     train trl-run 2 data.path=trl-pairs.jsonl data.eval_path= train.eval_interval=0 data.seq_len=20

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # fsdp-generate against transformers: what filters leave of given logits, and greedy text.
 # run: timeout=900
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 gen() { "$BIN/fsdp-generate" --device cpu "$@" 2>err; }
 py() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/generate.py" "$@" >log 2>&1; }

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Label smoothing, z-loss, documents with weights and the gradient noise scale, against torch.
 cd "$TEST_TMP" || exit 1
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 python() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/habits.py" "$@"; }

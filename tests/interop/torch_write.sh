@@ -3,10 +3,8 @@
 # torch and transformers load the files of torch.save that ckpt-merge writes.
 # run: timeout=300
 cd "$TEST_TMP" || exit 1
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TORCH_SERIALIZATION_DEBUG=1
 python() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/torch_write.py" "$@"; }

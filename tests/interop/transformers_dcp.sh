@@ -3,10 +3,8 @@
 # Weights that go from Hugging Face to torch's distributed checkpoints and back, or that torch saved with
 # an optimizer and other tensors around them, load in transformers: no name missing, none unexpected.
 # run: timeout=300
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 . "$TOP/tests/lib/tap.sh"

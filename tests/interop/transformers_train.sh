@@ -3,10 +3,8 @@
 # Packed documents, prompts that do not count: losses and gradient norms of a few steps on two ranks are
 # those of transformers and torch, with a mask between documents and with each document alone.
 # run: timeout=300
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 python() {

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ckpt-cp of a universal checkpoint of DeepSpeed has all of its files: also the optimizer's settings (zero/optimizer_state.pt)
 # and a tied parameter's other name, which nobody reads here. The checkpoint is laid out by a script.
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch'
 cd "$TEST_TMP" || exit 1
 export PATH=$BIN:$PATH
 . "$TOP/tests/lib/tap.sh"

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # torch_train.sh: a model, data and run.yaml that PyTorch (tests/interop/dcp_train.py) and fsdp-launch train alike; `.` it
 # first.
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, numpy' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and numpy (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, numpy'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 . "$TOP/tests/lib/tap.sh"
