@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What transformers.sh asks of Python; a failed assertion is the answer no."""
 import glob
-import sys
 
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, pipeline
+
+import each
 
 
 def tensors(path):
@@ -73,4 +74,4 @@ def make(path):
 
 
 if __name__ == "__main__":
-    {"same": same, "logits": logits, "byte_tokens": byte_tokens, "make": make}[sys.argv[1]](*sys.argv[2:])
+    each.run(same=same, logits=logits, byte_tokens=byte_tokens, make=make)

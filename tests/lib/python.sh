@@ -14,6 +14,18 @@ need_python() { # modules, with commas
     echo "1..0 # SKIP '$PYTHON' does not have $1 (set TORCH_PYTHON)"
     exit 0
 }
+# What a test asks of its Python program, tests/interop/PROGRAM.py, is asked at once, at its end: a Python that imports
+# torch takes seconds to start.
+later() { # COMMAND ARGUMENT... '#' TEXT
+    echo "$*" >>later
+}
+# TAP lines of each, which each.py prints, and one that all were asked.
+answers() { # program
+    "$PYTHON" -W ignore "$TOP/tests/interop/$1.py" each <later >answers 2>log
+    local status=$?
+    ok_lines answers
+    ok $status "$(grep -c '^ok' answers) answers of $1.py"
+}
 # $vocab is a folder of real vocabularies and chat templates. Of tests that run at once, one fetches it.
 need_vocab() {
     vocab=${VOCAB:-$TOP/build/vocab}
