@@ -26,6 +26,7 @@ def _rank(rank, world, fn, meeting, args):
 
 
 def run(fn, world, *args):
-    """Calls fn(rank, world, *args) in `world` processes of one gloo group; raises what one of them raised."""
+    """Calls fn(rank, world, *args) in `world` processes of one gloo group; raises what one of them raised. They are forked,
+    so that none has to import torch again."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_rank, (world, fn, f"{folder}/meeting", args), world)
+        mp.start_processes(_rank, (world, fn, f"{folder}/meeting", args), world, start_method="fork")
