@@ -17,7 +17,7 @@
 #include "../../ckpt/file/safetensors.h"
 #include "tap.h"
 
-enum { FEW = 20000, MANY = 100000, NELEM = 2 };
+enum { FEW = 10000, MANY = 50000, NELEM = 2 };
 
 static char root[400];
 
