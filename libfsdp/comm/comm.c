@@ -22,6 +22,7 @@ struct fsdp_comm {
 /* What every rank shows the others before groups are made. */
 struct card {
     int32_t status, color, key, backend;
+    int32_t no_copy_engines, most_ctas;
     char device[16];
     uint64_t nodes_hash;
     char text[256];
@@ -63,6 +64,9 @@ static int opts_check(const struct fsdp_comm_opts *opts, const struct fsdp_oob *
     if (!(opts->timeout_s > 0))
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: timeout of %g s, must be over 0",
                             opts->name, opts->timeout_s);
+    if (opts->nccl.most_ctas < 0)
+        return fsdp_err_set(err, FSDP_EINVAL, "comm %s: at most %d blocks of a kernel", opts->name,
+                            opts->nccl.most_ctas);
     if (!nodes || !nodes->node_of || nodes->nranks != oob->size)
         return fsdp_err_set(err, FSDP_EINVAL, "comm %s: a node map of %d ranks for a world of %d",
                             opts->name, nodes && nodes->node_of ? nodes->nranks : 0, oob->size);
@@ -89,6 +93,8 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
     if (mine.status == FSDP_OK) {
         mine.color = opts->color;
         mine.key = opts->key;
+        mine.no_copy_engines = opts->nccl.no_copy_engines;
+        mine.most_ctas = opts->nccl.most_ctas;
         mine.nodes_hash = fsdp_hash(FSDP_HASH_SEED, opts->nodes->node_of,
                                     (size_t)opts->nodes->nranks * sizeof *opts->nodes->node_of);
     }
@@ -108,6 +114,11 @@ static int cards_exchange(struct card *all, const struct fsdp_comm_opts *opts, s
             return fsdp_err_set(err, FSDP_EMISMATCH,
                                 "comm %s: ranks 0 and %d ask for different backends", opts->name,
                                 r);
+        if (all[r].no_copy_engines != all[0].no_copy_engines ||
+            all[r].most_ctas != all[0].most_ctas)
+            return fsdp_err_set(err, FSDP_EMISMATCH,
+                                "comm %s: ranks 0 and %d have different options of NCCL",
+                                opts->name, r);
         if (strcmp(all[r].device, all[0].device))
             return fsdp_err_set(err, FSDP_EMISMATCH,
                                 "comm %s: rank 0 has device %s and rank %d has %s: give every rank "
@@ -159,7 +170,9 @@ static int group_make(struct fsdp_comm *comm, const struct card *all,
                                       .node = node,
                                       .host = (const char(*)[FSDP_HOST_NBYTES])(void *)host,
                                       .color = opts->color,
-                                      .timeout_s = opts->timeout_s};
+                                      .timeout_s = opts->timeout_s,
+                                      .use = opts->use,
+                                      .nccl = opts->nccl};
     if (!world_rank || !node || !host)
         return FSDP_ENOMEM;
     for (int r = 0; r < oob->size; r++) {
@@ -314,6 +327,15 @@ const char *fsdp_comm_name(const struct fsdp_comm *comm)
 const char *fsdp_comm_backend(const struct fsdp_comm *comm)
 {
     return comm->ops->name;
+}
+
+const char *fsdp_comm_about(const struct fsdp_comm *comm, char *text, size_t text_nbytes)
+{
+    if (text_nbytes)
+        text[0] = '\0';
+    if (text_nbytes && comm->ops->about)
+        comm->ops->about(comm->state, text, text_nbytes);
+    return text;
 }
 
 int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err)

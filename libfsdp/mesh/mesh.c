@@ -242,11 +242,11 @@ out:
     return rc;
 }
 
-int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
-                     double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
-                     struct fsdp_device *device, struct fsdp_err *err)
+int fsdp_mesh_create_with(struct fsdp_mesh **out, struct fsdp_mesh_shape shape,
+                          const struct fsdp_comm_opts *template, struct fsdp_oob *oob,
+                          struct fsdp_device *device, struct fsdp_err *err)
 {
-    if (!out || !oob || !device)
+    if (!out || !template || !oob || !device)
         return fsdp_err_set(err, FSDP_EINVAL, "fsdp_mesh_create: a NULL argument");
     FSDP_TRY(shape_agree(shape, oob, err));
     struct fsdp_mesh *mesh = fsdp_alloc(1, sizeof *mesh, "mesh", err);
@@ -273,25 +273,24 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
         const char *name;
         int color;
         struct fsdp_comm **comm;
+        enum fsdp_comm_use use;
     } groups[] = {
-        {"world", 0, &mesh->world},
-        {"gather", inner_group, &mesh->gather},
-        {"reduce", inner_group, &mesh->reduce},
-        {"replicate", index, &mesh->replicate},
-        {"regather", regather ? oob->rank / regather : -1, &mesh->regather},
-        {"outer gather", inner ? outer_group : -1, &mesh->outer_gather},
-        {"outer reduce", inner ? outer_group : -1, &mesh->outer_reduce},
+        {"world", 0, &mesh->world, FSDP_COMM_FOR_ALL},
+        {"gather", inner_group, &mesh->gather, FSDP_COMM_FOR_GATHERS},
+        {"reduce", inner_group, &mesh->reduce, FSDP_COMM_FOR_SUMS},
+        {"replicate", index, &mesh->replicate, FSDP_COMM_FOR_SUMS},
+        {"regather", regather ? oob->rank / regather : -1, &mesh->regather, FSDP_COMM_FOR_GATHERS},
+        {"outer gather", inner ? outer_group : -1, &mesh->outer_gather, FSDP_COMM_FOR_GATHERS},
+        {"outer reduce", inner ? outer_group : -1, &mesh->outer_reduce, FSDP_COMM_FOR_SUMS},
     };
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         if (groups[i].color < 0)
             continue;
-        struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
-        opts.backend = backend;
+        struct fsdp_comm_opts opts = *template;
         opts.name = groups[i].name;
         opts.color = groups[i].color;
         opts.key = oob->rank;
-        opts.timeout_s = timeout_s;
-        opts.nodes = nodes;
+        opts.use = groups[i].use;
         int rc = fsdp_comm_create(groups[i].comm, &opts, oob, device, err);
         if (rc) {
             fsdp_mesh_destroy(mesh);
@@ -300,6 +299,18 @@ int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const
     }
     *out = mesh;
     return FSDP_OK;
+}
+
+int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
+                     double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
+                     struct fsdp_device *device, struct fsdp_err *err)
+{
+    struct fsdp_comm_opts opts = FSDP_COMM_OPTS_INIT;
+
+    opts.backend = backend;
+    opts.timeout_s = timeout_s;
+    opts.nodes = nodes;
+    return fsdp_mesh_create_with(out, shape, &opts, oob, device, err);
 }
 
 void fsdp_mesh_destroy(struct fsdp_mesh *mesh)

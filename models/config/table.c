@@ -177,6 +177,14 @@ const struct fsdp_tunable config_table[] = {
     ROW(fsdp, backend, CHOICE, "auto", fsdp_comm_backend_words,
         "Communication backend; mpi and nccl are libraries of their own, opened when a run takes "
         "them, and refused where they are not"),
+    ROW(fsdp, nccl_copy_engines, BOOL, "true", NULL,
+        "Gather inside a node by the GPUs' copy engines, where NCCL can (2.28, NVLink, a driver of "
+        "CUDA 12.5), so that products keep all multiprocessors; false: by kernels; with "
+        "NCCL_CTA_POLICY set, as that says"),
+    ROW(fsdp, nccl_max_ctas, INT, "auto", "auto=0|1..64",
+        "Blocks of NCCL's kernels for gathers and reductions, at most: each occupies a "
+        "multiprocessor next to products; auto: 16; with NCCL_MIN_CTAS, NCCL_MAX_CTAS or their "
+        "NCHANNELS set, as those say"),
     ROW(fsdp, device, CHOICE, "auto", "auto|cpu|cuda",
         "Device; cuda is a library of its own, too; auto: a GPU where one can be used"),
     ROW(fsdp, timeout, FLOAT, "600", "0<..", "Seconds after which a silent rank ends the job"),

@@ -66,12 +66,16 @@ void train_show_environment(struct report *report, const struct train_parts *p,
 void train_show_mesh(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
-    char strategy[32], wrap[32], dtype[32], reduce[32], output[32];
+    char strategy[32], wrap[32], dtype[32], reduce[32], output[32], about[96];
 
     report_title(report, "mesh");
     report_row(report, "strategy", "%s, %d x %d (replicate x shard), backend %s",
                config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
                p->mesh->replicate_size, p->mesh->shard_size, fsdp_comm_backend(p->mesh->world));
+    if (*fsdp_comm_about(p->mesh->gather, about, sizeof about))
+        report_row(report, "gathers", "%s", about);
+    if (*fsdp_comm_about(p->mesh->reduce, about, sizeof about))
+        report_row(report, "reductions", "%s", about);
     report_row(report, "units",
                "%d by policy %s, %" PRId64 " forward and %" PRId64 " backward gathered ahead",
                fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),

@@ -207,4 +207,5 @@ const struct fsdp_comm_ops fsdp_comm_nccl_ops = {
     .mem_alloc = nccl_mem_alloc,
     .mem_free = nccl_mem_free,
     .mem_share = nccl_mem_share,
+    .about = nccl_share_about,
 };

@@ -5,6 +5,7 @@
  *   nccl.c        operations, abort
  *   nccl_fail.c   status and failure, the queue
  *   nccl_init.c   how the ranks of every group meet; destroy
+ *   nccl_share.c  what a communicator takes of its GPU
  *   nccl_lib.c    the NCCL library that is there: versions, errors, newer functions
  *   nccl_mem.c    memory that NCCL has registered
  *   nccl_watch.c  a thread per communicator: deadlines, errors that come later, their end
@@ -95,6 +96,8 @@ struct nccl_comm {
     struct fsdp_device *device;
     ncclComm_t comm; /* NULL after an abort */
     struct nccl_comm *next_parent;
+    bool copies;            /* its gathers are the copy engines' where NCCL can */
+    int most_ctas;          /* blocks of its kernels; 0: NCCL's own number */
     struct fsdp_lane *lane; /* of this communicator's own: zeroes memory */
     void *scratch;          /* of barriers */
     struct nccl_block *blocks;
@@ -135,6 +138,11 @@ void nccl_wake(struct nccl_comm *h);
 int nccl_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob *oob,
                 struct fsdp_device *device, struct fsdp_err *err);
 void nccl_destroy(void *state, bool healthy);
+
+/* ---- nccl_share.c ----------------------------------------------------------------------- */
+/* Chooses for this group and this version of NCCL, and sets what config has for it. */
+void nccl_share_choose(struct nccl_comm *h, ncclConfig_t *config, int version);
+void nccl_share_about(const void *state, char *text, size_t text_nbytes);
 
 /* ---- nccl_lib.c ------------------------------------------------------------------------- */
 /* Is the library that is there one that this backend can use? */

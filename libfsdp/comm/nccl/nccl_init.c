@@ -255,6 +255,7 @@ static int connect(struct nccl_comm *h, const struct card *cards, struct fsdp_er
     config.blocking = 0;
     config.splitShare = 0; /* children that share may not work at the same time */
     config.commName = group->name;
+    nccl_share_choose(h, &config, cards[0].version);
     ncclResult_t rc = cards[0].splits ? split_parent(h, &config, deadline, &lost)
                                       : meet_with_ids(h, cards, &config);
     if (h->comm)

@@ -44,6 +44,16 @@ struct fsdp_node_map {
     enum fsdp_starter starter;
 };
 
+/* What a communicator does next to the device's own work. A hint to the backend. */
+enum fsdp_comm_use { FSDP_COMM_FOR_ALL, FSDP_COMM_FOR_GATHERS, FSDP_COMM_FOR_SUMS };
+
+/* What NCCL takes of a GPU that computes meanwhile, alike on all ranks; zeros: what suits it. Other
+ * backends have no notion of it. Variables of NCCL's for the same count more. */
+struct fsdp_comm_nccl {
+    bool no_copy_engines; /* gathers inside a node are kernels, too */
+    int most_ctas;        /* blocks of a kernel for gathers or sums, at most */
+};
+
 struct fsdp_comm_opts {
     uint32_t version;
     const char *backend; /* "auto", "self", "host", "mpi", "nccl" */
@@ -52,8 +62,10 @@ struct fsdp_comm_opts {
     int key;             /* orders the ranks of the group; ties by world rank */
     double timeout_s;    /* deadline of every wait */
     const struct fsdp_node_map *nodes;
+    enum fsdp_comm_use use;
+    struct fsdp_comm_nccl nccl;
 };
-#define FSDP_COMM_OPTS_VERSION 1
+#define FSDP_COMM_OPTS_VERSION 2
 #define FSDP_COMM_OPTS_INIT                                                                        \
     {                                                                                              \
         .version = FSDP_COMM_OPTS_VERSION, .backend = "auto", .name = "comm", .timeout_s = 600     \
@@ -86,6 +98,9 @@ int fsdp_comm_size(const struct fsdp_comm *comm);
 /* What opts named it, and the backend that serves it. They live as long as comm. */
 const char *fsdp_comm_name(const struct fsdp_comm *comm);
 const char *fsdp_comm_backend(const struct fsdp_comm *comm);
+/* How it works, in words, where the backend has a choice; "" elsewhere. Writes to and returns text.
+ */
+const char *fsdp_comm_about(const struct fsdp_comm *comm, char *text, size_t text_nbytes);
 /* "auto" and the backends' names, between bars: what fsdp_comm_opts.backend takes. */
 extern const char fsdp_comm_backend_words[];
 /* Local. The sticky error, FSDP_OK if there is none. */

@@ -90,6 +90,11 @@ struct fsdp_mesh {
 int fsdp_mesh_create(struct fsdp_mesh **out, struct fsdp_mesh_shape shape, const char *backend,
                      double timeout_s, const struct fsdp_node_map *nodes, struct fsdp_oob *oob,
                      struct fsdp_device *device, struct fsdp_err *err);
+/* The same with all that opts says of a communicator but name, color, key and use, which are the
+ * mesh's own. */
+int fsdp_mesh_create_with(struct fsdp_mesh **out, struct fsdp_mesh_shape shape,
+                          const struct fsdp_comm_opts *opts, struct fsdp_oob *oob,
+                          struct fsdp_device *device, struct fsdp_err *err);
 void fsdp_mesh_destroy(struct fsdp_mesh *mesh);
 /* Local: fsdp_comm_abort of every communicator of the mesh. NULL is allowed, as mesh and as why. */
 void fsdp_mesh_abort(struct fsdp_mesh *mesh, const struct fsdp_err *why);

@@ -441,6 +441,7 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     const struct config *c = p->config;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
     struct fsdp_mesh_shape shape;
+    struct fsdp_comm_opts comm = FSDP_COMM_OPTS_INIT;
     char backend[16];
 
     int rc = set_opts(p, &opts, err);
@@ -449,8 +450,12 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     if (rc == FSDP_OK)
         rc = describe_model(p, &opts, err);
     FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
-    rc = fsdp_mesh_create(&p->mesh, shape, config_word(backend, sizeof backend, c, "fsdp.backend"),
-                          c->fsdp.timeout, nodes, oob, p->device, err);
+    comm.backend = config_word(backend, sizeof backend, c, "fsdp.backend");
+    comm.timeout_s = c->fsdp.timeout;
+    comm.nodes = nodes;
+    comm.nccl.no_copy_engines = !c->fsdp.nccl_copy_engines;
+    comm.nccl.most_ctas = (int)c->fsdp.nccl_max_ctas;
+    rc = fsdp_mesh_create_with(&p->mesh, shape, &comm, oob, p->device, err);
     if ((rc == FSDP_EINVAL || rc == FSDP_EUNSUPPORTED) && strcmp(backend, "auto") != 0)
         fsdp_err_blame(err, rc, "backend");
     if (rc == FSDP_OK)

@@ -51,6 +51,7 @@ typedef enum {
 typedef enum { ncclSum = 0 } ncclRedOp_t;
 
 #define NCCL_WIN_COLL_SYMMETRIC 1
+#define NCCL_CTA_POLICY_ZERO 2
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 
 typedef struct {

@@ -116,6 +116,7 @@ static struct faults faults_read(void)
         f.slow |= !strncmp(text, "slow", 4);
         f.windows |= !strncmp(text, "windows", 7);
         f.nvls |= !strncmp(text, "nvls", 4);
+        f.engines |= !strncmp(text, "engines", 7);
     }
     return f;
 }
@@ -128,6 +129,7 @@ static struct ncclComm *comm_new(int nranks, int rank, const ncclUniqueId *id, c
     comm->nranks = nranks;
     comm->id = *id;
     comm->of_gradients = strstr(name, "reduce") || !strcmp(name, "replicate");
+    comm->of_parameters = !strcmp(name, "gather");
     comm->faults = faults_read();
     atomic_store(&comm->state, ncclInProgress);
     return comm;
@@ -168,6 +170,7 @@ static ncclResult_t do_split(struct ncclComm *parent)
         first = first < 0 ? r : first;
     }
     struct ncclComm *child = comm_new(nranks, rank, &s->splits[first].id, parent->child_name);
+    child->copies = parent->child_copies;
     child->parent = parent;
     bool met = standin_meet(parent, &s->of_calls); /* all have read */
     atomic_store(&child->state, met ? (int)do_init(child) : (int)ncclSystemError);
@@ -288,16 +291,35 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
+/* What NCCL makes of the configuration: only 2.27 and newer have a policy, and 2.27 has no copy
+ * engines. */
+static ncclResult_t config_check(const ncclConfig_t *config)
+{
+    const int policies = version_now() >= NCCL_VERSION(2, 28, 0) ? NCCL_CTA_POLICY_ZERO : 1;
+
+    if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
+        return refuse(ncclInvalidUsage, "this library takes communicators that do not block");
+    if (version_now() >= NCCL_VERSION(2, 27, 0) && config->CTAPolicy != INT_MIN &&
+        (config->CTAPolicy < 0 || config->CTAPolicy > policies))
+        return refuse(ncclInvalidArgument, "Invalid config policy attribute value");
+    if (config->maxCTAs != INT_MIN && (config->maxCTAs <= 0 || config->minCTAs > config->maxCTAs))
+        return refuse(ncclInvalidArgument, "Invalid config min/max channels attribute value");
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
-        return refuse(ncclInvalidUsage, "this library takes communicators that do not block");
+    const ncclResult_t rc = config_check(config);
+
+    if (rc != ncclSuccess)
+        return rc;
     if (faults_read().nvls) {
         return refuse(ncclUnhandledCudaError,
                       "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152");
     }
     *comm = comm_new(nranks, rank, &id, config->commName);
+    (*comm)->copies = config->CTAPolicy == NCCL_CTA_POLICY_ZERO;
     return job_start(*comm, JOB_INIT);
 }
 
@@ -313,11 +335,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *chil
 {
     ncclResult_t rc = ready(comm);
 
-    if (rc != ncclSuccess || config->blocking != 0)
-        return rc != ncclSuccess ? rc : refuse(ncclInvalidUsage, "a child that blocks");
+    if (rc == ncclSuccess)
+        rc = config_check(config);
+    if (rc != ncclSuccess)
+        return rc;
     comm->segment->splits[comm->rank].color = color;
     comm->segment->splits[comm->rank].key = key;
     comm->child_out = child;
+    comm->child_copies = config->CTAPolicy == NCCL_CTA_POLICY_ZERO;
     snprintf(comm->child_name, sizeof comm->child_name, "%s", config->commName);
     *child = NULL;
     rc = job_start(comm, JOB_SPLIT);
@@ -438,6 +463,16 @@ static ncclResult_t check_windows(const struct ncclComm *comm, enum op_kind kind
     return refuse(ncclInvalidUsage, "a sum outside of the communicator's windows");
 }
 
+/* Are both where copy engines need them? */
+static ncclResult_t check_engines(const struct ncclComm *comm, enum op_kind kind, const void *send,
+                                  const void *recv, size_t nbytes)
+{
+    if (!comm->faults.engines || !comm->copies || !comm->of_parameters || kind != OP_ALL_GATHER ||
+        (in_window(comm, send, nbytes) && in_window(comm, recv, nbytes * (size_t)comm->nranks)))
+        return ncclSuccess;
+    return refuse(ncclInvalidUsage, "a gather outside of the communicator's windows");
+}
+
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind kind,
@@ -450,6 +485,8 @@ static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, enum op_kind k
         rc = refuse(ncclInvalidUsage, "the communicator is finalized");
     if (rc == ncclSuccess)
         rc = check_windows(comm, kind, send, recv, count * standin_type_nbytes(type));
+    if (rc == ncclSuccess)
+        rc = check_engines(comm, kind, send, recv, count * standin_type_nbytes(type));
     if (rc != ncclSuccess)
         return keep(comm, rc);
     struct op op = {.comm = comm, .send = send, .recv = recv, .seq = ++comm->nops};

@@ -18,6 +18,8 @@
  *     nosplit     a split never ends
  *     norevoke    communicators cannot be revoked, as in older versions
  *     nvls        a new communicator cannot bind the switch's multicast memory
+ *     engines     gathers are refused whose buffers are not in windows of their communicator, if
+ *                 that is named "gather" and asked for copy engines
  *     windows     sums are refused whose buffers are not in windows of their communicator, if that
  *                 is one for gradients (named "reduce", "outer reduce" or "replicate")
  *     window=R    the registration of a window ends with result R
@@ -83,7 +85,7 @@ struct segment {
 struct faults {
     long stall, error, gpu, call;
     int error_result, init_result, window_result, call_result;
-    bool absent, nosplit, norevoke, slow, nvls, windows;
+    bool absent, nosplit, norevoke, slow, nvls, windows, engines;
 };
 
 enum job_kind { JOB_INIT, JOB_SPLIT, JOB_ENQUEUE, JOB_REVOKE, JOB_FINALIZE, JOB_WINDOW };
@@ -104,7 +106,7 @@ struct window {
 struct ncclComm {
     int rank, nranks, nwindows;
     struct window windows[MAX_WINDOWS];
-    bool of_gradients;
+    bool of_gradients, of_parameters, copies; /* copies: by copy engines */
     ncclUniqueId id;
     struct segment *segment;
     struct faults faults;
@@ -121,6 +123,7 @@ struct ncclComm {
     cudaStream_t stream;
     ncclComm_t *child_out;
     char child_name[32];
+    bool child_copies;
     const struct ncclComm *parent; /* while it is split off */
 };
 

@@ -8,7 +8,7 @@
 
 #include "fsdp/comm.h"
 
-#define FSDP_COMM_OPS_ABI 4
+#define FSDP_COMM_OPS_ABI 5
 
 /* The group as split by comm.c: index = group rank. Lives until the backend's destroy returned. */
 struct fsdp_comm_group {
@@ -19,6 +19,8 @@ struct fsdp_comm_group {
     const char (*host)[FSDP_HOST_NBYTES]; /* [size] */
     int color;
     double timeout_s;
+    enum fsdp_comm_use use;
+    struct fsdp_comm_nccl nccl;
 };
 
 enum fsdp_comm_kind {
@@ -66,6 +68,8 @@ struct fsdp_comm_ops {
     /* (optional) registers memory that another communicator of this backend has allocated; mem_free
      * then ends only the registration. */
     int (*mem_share)(void *state, void *ptr, size_t nbytes, struct fsdp_err *err);
+    /* (optional) how it works, in words: writes to text. */
+    void (*about)(const void *state, char *text, size_t text_nbytes);
 };
 
 extern const struct fsdp_comm_ops fsdp_comm_self_ops, fsdp_comm_host_ops;
