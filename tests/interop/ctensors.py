@@ -5,8 +5,8 @@ make             tiny Llamas in MODEL.f32, .bf16 and .f16, with rows of zeros, n
                  codes; a tiny model of each family (families.py) in bf16, in folder FAMILY; a LoRA adapter of
                  MODEL.bf16 in `adapter`, and `merged`, what PEFT makes of both; and for each of them FOLDER.SCHEME.own,
                  which compressed-tensors wrote
-list             FOLDER SCHEME on each line: those folders
-decoded          the same, of folders that ckpt-merge decodes; some of schemes that it does not write
+                 `pairs` has FOLDER SCHEME of those folders on each line, and `codes` the same of folders that ckpt-merge
+                 decodes; some of schemes that it does not write
 check            prints TAP lines: FOLDER.SCHEME.ours has the tensors and the config.json of FOLDER.SCHEME.own, to the
                  bit; transformers loads it, without missing or unexpected keys, to a model with the same logits;
                  FOLDER.SCHEME.back has the weights that compressed-tensors decodes, to the bit
@@ -121,6 +121,12 @@ def make_llama(folder, dtype, **keys):
     model.save_pretrained(folder)
 
 
+def list_pairs(path, pairs):
+    with open(path, "w") as file:
+        for pair in pairs:
+            print(*pair, file=file)
+
+
 def make():
     for name, dtype in DTYPES.items():
         make_llama(f"MODEL.{name}", dtype)
@@ -140,6 +146,8 @@ def make():
     lora.merge_and_unload().save_pretrained("merged")
     for folder, scheme in dict.fromkeys([*all_pairs(), *all_decoded()]):
         quantize(folder, scheme)
+    list_pairs("pairs", all_pairs())
+    list_pairs("codes", all_decoded())
 
 
 def load_tensors(folder):
@@ -227,9 +235,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if sys.argv[1] in ("list", "decoded"):
-        print("\n".join(" ".join(pair) for pair in (all_pairs() if sys.argv[1] == "list" else all_decoded())))
-    elif sys.argv[1] == "make":
+    if sys.argv[1] == "make":
         make()
     else:
         check_all()

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Folders of ckpt-merge --quantize against those of compressed-tensors' own compressor: scales, codes and config.json to
 # the bit, and logits after transformers has loaded them, on the CPU.
+# run: long
 # run: timeout=900
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, compressed_tensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers, PEFT and compressed-tensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, peft, compressed_tensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 python() {
@@ -15,7 +14,6 @@ python() {
 
 python make >log 2>&1
 ok $? "compressed-tensors quantizes models of transformers"
-python list >pairs 2>log
 
 status=0 npairs=0
 while read -r folder scheme; do
@@ -31,7 +29,6 @@ while read -r folder scheme; do
 done <pairs
 ok "$([ $status = 0 ] && [ $npairs -ge 37 ]; echo $?)" "ckpt-merge quantizes them"
 
-python decoded >codes 2>log
 status=0 ncodes=0
 while read -r folder scheme; do
     "$BIN/ckpt-merge" -q "$folder.$scheme.own" -o "$folder.$scheme.back" >log 2>&1 || { status=1; break; }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LOCAL_STATE_DICT of torch's FSDP1 (FullyShardedDataParallel, gloo): flat parameters, of each family.
 
-    fsdp1.py FOLDER WORLD    FOLDER/NAME/{local,dcp,hf}: files of ranks, a distributed checkpoint, and the model's
+    fsdp1.py FOLDER WORLD    FOLDER/names: the names of all; FOLDER/NAME/{local,dcp,hf}: files of ranks, a distributed checkpoint, and the model's
                              config.json with expected.safetensors, which is the FULL_STATE_DICT
 """
 import functools
@@ -118,7 +118,6 @@ def work(rank, world, folder):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "names":
-        print(*CASES)
-    else:
-        ranks.run(work, int(sys.argv[2]), sys.argv[1])
+    with open(f"{sys.argv[1]}/names", "w") as names:
+        print(*CASES, file=names)
+    ranks.run(work, int(sys.argv[2]), sys.argv[1])

@@ -3,17 +3,15 @@
 # Flat parameters that torch's FSDP1 saved (LOCAL_STATE_DICT, gloo, 2 and 3 ranks) equal its FULL_STATE_DICT to the bit:
 # all families, use_orig_params both ways, tied, biased, ignored and nested modules, compiled layers. --check knows each
 # merge.
+# run: long
 # run: timeout=600
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 cd "$TEST_TMP" || exit 1
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 . "$TOP/tests/lib/tap.sh"
 script() { "$TORCH_PYTHON" -W ignore "$TOP/tests/interop/fsdp1.py" "$@"; }
 
-names=$(script names)
 # Each tensor that torch gathered is there and equal, and none else.
 same() { # case, local|dcp
     rm -rf merged
@@ -25,7 +23,7 @@ for world in 2 3; do
     mkdir "$world"
     script "$PWD/$world" "$world" >log 2>&1
     ok $? "torch saves with $world ranks: $(tail -n 1 log)"
-    for name in $names; do
+    for name in $(<"$world/names"); do
         same "$world/$name" local && same "$world/$name" dcp
         ok $? "$name, $world ranks: $(tail -n 1 err)"
     done
