@@ -30,7 +30,7 @@
  *
  * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
  * memory and is copied to the device: into a state slot for an update, or into the slot that is
- * gathered.
+ * gathered. So does what modules keep for backward, where that is offloaded (activations.h).
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
@@ -76,6 +76,10 @@ struct program {
 
 struct module_mem {
     void *saved, *recomputed, *work, *cheap;
+    /* Of a module whose activations are offloaded: those that it and the modules inside it keep, on
+     * the device and on the host; home NULL: they stay there. */
+    void *place, *home;
+    uint64_t place_nbytes;
 };
 
 struct arena_row {
@@ -83,7 +87,7 @@ struct arena_row {
     uint64_t nbytes;
     bool host, file;
 };
-enum { ARENA_MAX_ROWS = 28 };
+enum { ARENA_MAX_ROWS = 32 };
 
 /* ---- struct fsdp, part by part --------------------------------------------------------------- */
 
@@ -95,6 +99,8 @@ struct engine_plan {
     struct sched_flat *sched_flats;
     bool *recompute;
     int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
+    struct sched_act *acts; /* [nmodules] where their activations are; NULL: not offloaded */
+    int nact_slots;
     struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */
 };
 

@@ -345,8 +345,8 @@ static const struct from_row rows[] = {
      "the optimizer runs on the device, unit by unit"},
     {"disable_allgather", FROM_HAVE, NULL, NULL, "false", "the schedule is planned ahead"},
 
-    {"activation_checkpointing.cpu_checkpointing", FROM_LOST, NULL, NULL, "false",
-     "activations stay on the device or are recomputed"},
+    {"activation_checkpointing.cpu_checkpointing", FROM_SET, "fsdp.offload_activations",
+     from_set_bool, "false", NULL},
     {"activation_checkpointing.partition_activations", FROM_LOST, NULL, NULL, "false", PARALLEL},
     {"activation_checkpointing.number_checkpoints", FROM_SET, "fsdp.activation_checkpointing",
      set_recompute, NULL, "which ones: fsdp.checkpoint_modules"},

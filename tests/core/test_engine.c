@@ -119,7 +119,12 @@ static void test_offload(const struct outcome *want)
         c.offload = FSDP_OFFLOAD_OPTIMIZER;
         compare(&c, want, "optimizer offloaded");
         c.offload = FSDP_OFFLOAD_PARAMS;
-        compare(&c, want, "parameters offloaded");
+        c.acts = k % 2;
+        c.checkpointing = (int)k % 3;
+        compare(&c, want, c.acts ? "parameters and activations offloaded" : "parameters offloaded");
+        c.offload = FSDP_OFFLOAD_NONE;
+        c.acts = true;
+        compare(&c, want, "activations offloaded");
     }
 }
 

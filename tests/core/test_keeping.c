@@ -666,8 +666,101 @@ static void test_memory(void)
     ok(host == 14 * shard, "with the gathered copy 14");
 }
 
+/* A root of `root` bytes to make again, and eight modules that keep a MiB each, and twice as much
+ * unless it is recomputed, in each of the two inside them. */
+static struct fsdp_module_tree *deep_tree(size_t root)
+{
+    const struct fsdp_act_bytes kept = {.saved = 1 << 20}, again = {.recomputed = 1 << 20},
+                                whole = {.saved = 1 << 20, .recomputed = root};
+    struct fsdp_module_tree *tree = NULL;
+    char name[32];
+    int block, inside;
+
+    if (fsdp_module_tree_create(&tree, NULL) ||
+        fsdp_module_add(tree, -1, "", "Model", &block, NULL) ||
+        fsdp_module_set_act(tree, 0, whole, NULL))
+        abort();
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "blocks.%d", i);
+        if (fsdp_module_add(tree, 0, name, "Block", &block, NULL) ||
+            fsdp_module_set_act(tree, block, kept, NULL))
+            abort();
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "blocks.%d.%d", i, k);
+            if (fsdp_module_add(tree, block, name, "Part", &inside, NULL) ||
+                fsdp_module_set_act(tree, inside, again, NULL))
+                abort();
+        }
+    }
+    const uint64_t shape[2] = {16, 16};
+    if (fsdp_module_add_param(
+            tree, 0, &(struct fsdp_param_desc){.name = "w", .ndim = 2, .shape = shape}, NULL, NULL))
+        abort();
+    return tree;
+}
+
+/* MiB of activations on the device and, of what was offloaded, on the host. */
+static int plan_acts(const struct fsdp_opts *opts, size_t root, int *device_mib, int *host_mib,
+                     struct fsdp_err *err)
+{
+    const struct fsdp_mesh_shape mesh = {.shard_size = 1, .replicate_size = 1};
+    struct fsdp_module_tree *tree = deep_tree(root);
+    struct fsdp_memory_row rows[32];
+    struct fsdp_device *device = NULL;
+    struct fsdp *f = NULL;
+    uint64_t nbytes[2] = {0, 0};
+    int rc = fsdp_device_open(&device, "cpu", 0, err);
+
+    if (!rc)
+        rc = fsdp_plan(&f, tree, opts, device, mesh, err);
+    for (int i = 0, nrows = rc ? 0 : fsdp_memory_plan(f, rows, 32); i < nrows; i++)
+        if (strstr(rows[i].what, "activations"))
+            nbytes[rows[i].host] += rows[i].nbytes;
+    *device_mib = (int)(nbytes[0] >> 20);
+    *host_mib = (int)(nbytes[1] >> 20);
+    fsdp_destroy(f);
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(tree);
+    return rc;
+}
+
+/* The root keeps its own on the device; the last modules are in all places when forward ends. */
+static void test_acts(void)
+{
+    static const struct {
+        int kind, nslots;
+        bool away;
+        int device_mib, host_mib; /* 1 of the root; recomputed: 2 of one module */
+    } cases[] = {{FSDP_AC_NONE, 2, false, 1 + 8 * 3, 0}, {FSDP_AC_NONE, 2, true, 1 + 2 * 3, 6 * 3},
+                 {FSDP_AC_FULL, 2, false, 1 + 8 + 1, 0}, {FSDP_AC_FULL, 1, true, 1 + 1 + 1, 7},
+                 {FSDP_AC_FULL, 3, true, 1 + 3 + 1, 5},  {FSDP_AC_FULL, 8, true, 1 + 8 + 1, 0},
+                 {FSDP_AC_NONE, 60, true, 1 + 8 * 3, 0}};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_opts opts = FSDP_OPTS_INIT;
+    int device, host;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        opts.activation_checkpointing = cases[i].kind;
+        opts.offload_activations = cases[i].away;
+        opts.offload_slots = cases[i].nslots;
+        const int rc = plan_acts(&opts, 0, &device, &host, &err);
+        ok(!rc && device == cases[i].device_mib && host == cases[i].host_mib,
+           "activations, case %d: %d MiB on the device, %d on the host", (int)i, device, host);
+    }
+    opts.offload_slots = 0;
+    ok(plan_acts(&opts, 0, &device, &host, &err) == FSDP_EINVAL &&
+           !strcmp(err.setting, "offload_slots"),
+       "there must be a place: %s", err.text);
+    opts.offload_slots = 1;
+    opts.activation_checkpointing = FSDP_AC_FULL;
+    ok(plan_acts(&opts, 8, &device, &host, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "offload_activations"),
+       "a model that is recomputed whole: %s", err.text);
+}
+
 int main(void)
 {
+    test_acts();
     test_split();
     test_narrow();
     test_bare();

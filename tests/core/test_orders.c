@@ -92,6 +92,22 @@ static const struct cell cells[] = {
      .offload = FSDP_OFFLOAD_PARAMS,
      .slots = 2,
      .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 1, .nnodes = 1, .accumulation = 2, .acts = true, .slots = 1},
+    {.nranks = 2,
+     .nnodes = 1,
+     .accumulation = 2,
+     .prefetch = 1,
+     .limit = 2,
+     .checkpointing = FSDP_AC_FULL,
+     .acts = true},
+    {.nranks = 2,
+     .nnodes = 1,
+     .accumulation = 1,
+     .prefetch = 2,
+     .checkpointing = FSDP_AC_SELECTIVE,
+     .offload = FSDP_OFFLOAD_PARAMS,
+     .slots = 1,
+     .acts = true},
 };
 enum { NCELLS = sizeof cells / sizeof cells[0], NSEEDS = 20 };
 
@@ -169,11 +185,13 @@ static bool is_noticed(struct cell *c, int norders, const struct outcome *want)
 
 /* Orders come from a seed, so that the same edges are noticed whenever this runs. Few orders show
  * most of them; where one lane would have to fall behind another by a whole pass, it takes many. */
-static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at)
+static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at, bool acts)
 {
     struct cell c = {.nranks = 2, .nnodes = 1, .accumulation = 2, .prefetch = 1, .limit = 2};
     c.offload = offload;
     c.update_at = update_at;
+    c.acts = acts;
+    c.slots = acts ? 1 : 0;
     c.unwaited = c.scribbles = true;
     int count = edges_of(&c), noticed = 0;
     struct outcome *want = run_cell(&c);
@@ -182,16 +200,16 @@ static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at upd
     for (c.index = 0; c.index < count; c.index++)
         noticed += is_noticed(&c, 16, want) || is_noticed(&c, 512, want);
     ok(count > 20 && noticed == count,
-       "offload %d, update_at %d: without one of %d edges some order differs, for %d of them",
-       (int)offload, (int)update_at, count, noticed);
+       "offload %d, update_at %d%s: without one of %d edges some order differs, for %d of them",
+       (int)offload, (int)update_at, acts ? ", activations offloaded" : "", count, noticed);
     munmap(want, sizeof *want);
 }
 
 int main(void)
 {
-    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP);
-    test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP);
-    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD);
+    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP, true);
+    test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false);
+    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD, false);
     test_orders();
     return tap_done();
 }

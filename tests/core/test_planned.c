@@ -73,7 +73,9 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
     o->grad_buffers = 1 + (int)draw(seed, 3);
     o->activation_checkpointing = (int)draw(seed, 3);
     o->offload = (enum fsdp_offload)draw(seed, 3);
-    o->offload_slots = 1 + (int)draw(seed, 3);
+    const uint32_t places = draw(seed, 6);
+    o->offload_slots = 1 + (int)(places % 3);
+    o->offload_activations = places >= 3;
     if (o->offload != FSDP_OFFLOAD_NONE && draw(seed, 2))
         o->offload_dir = ".";
     if (draw(seed, 4) == 0)

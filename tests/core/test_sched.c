@@ -254,6 +254,12 @@ static void test_grid(void)
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].offloaded = m.flats[f].trainable && !m.flats[f].encoded && bits % 23 < 12;
         in.offload_params = bits % 5 >= 2 && bits % 13 < 5;
+        struct sched_act acts[MAX_MODULES];
+        bool keeps[MAX_MODULES];
+        for (int i = 0; i < m.nmodules; i++)
+            keeps[i] = m.parent[i] == 0 && (bits + i) % 7;
+        sched_place_acts(acts, keeps, m.nmodules, in.offload_slots);
+        in.acts = bits % 37 < 20 ? acts : NULL;
         for (int u = 0; u < m.nunits; u++) {
             struct sched_unit *unit = &m.units[u];
             unit->reshard_after_forward = bits % 5 == 1 ? u % 2 == 0 : bits % 5 != 0;

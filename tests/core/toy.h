@@ -30,7 +30,11 @@ enum {
 struct toy {
     struct fsdp_module_tree *tree;
     int root, embed, block[NBLOCKS], head, tied;
+    int npasses; /* that began; each keeps other values for backward */
 };
+
+static const struct fsdp_act_bytes toy_act = {
+    .saved = 100, .recomputed = 200, .cheap = 60, .work = 50};
 
 static inline void add(struct toy *t, int module, const char *name, int ndim, uint64_t rows,
                        uint64_t cols, unsigned flags)
@@ -52,7 +56,7 @@ static inline void add(struct toy *t, int module, const char *name, int ndim, ui
  * are chunked (fsdp_cut); ranks have unequal parts, or none. */
 static inline void toy_make_widths(struct toy *t, bool odd)
 {
-    struct fsdp_act_bytes act = {.saved = 100, .recomputed = 200, .cheap = 60, .work = 50};
+    t->npasses = 0;
     if (fsdp_module_tree_create(&t->tree, NULL) ||
         fsdp_module_add(t->tree, -1, "", "Toy", &t->root, NULL))
         abort();
@@ -64,7 +68,7 @@ static inline void toy_make_widths(struct toy *t, bool odd)
         char name[32];
         snprintf(name, sizeof name, "block.%d", i);
         fsdp_module_add(t->tree, t->root, name, "Block", &t->block[i], NULL);
-        fsdp_module_set_act(t->tree, t->block[i], act, NULL);
+        fsdp_module_set_act(t->tree, t->block[i], toy_act, NULL);
         snprintf(name, sizeof name, "block.%d.w", i);
         add(t, t->block[i], name, 2, 5, odd ? 513 : 6, 0);
         snprintf(name, sizeof name, "block.%d.b", i);
@@ -179,12 +183,47 @@ static inline int scribble(struct toy *t, const struct fsdp_view *v, const char 
     return FSDP_OK;
 }
 
+struct keep_arg {
+    void *mem;
+    size_t nbytes;
+    uint8_t mark;
+    uint64_t *seen; /* NULL: forward, which writes */
+};
+
+/* Backward overwrites what it has read. */
+static inline int keep_run(void *arg, struct fsdp_err *err)
+{
+    struct keep_arg *a = arg;
+    (void)err;
+    for (size_t i = 0; a->seen && i < a->nbytes; i++)
+        if (((const uint8_t *)a->mem)[i] != a->mark)
+            *a->seen = fsdp_hash(*a->seen, a->mem, a->nbytes);
+    memset(a->mem, a->seen ? 0xff : a->mark, a->nbytes);
+    return FSDP_OK;
+}
+
+/* What a block keeps from forward to backward: nothing is seen of it where it is right. */
+static inline int keep(struct toy *t, struct fsdp *f, const struct fsdp_view *v, int block,
+                       uint64_t *seen, struct fsdp_err *err)
+{
+    const int kind = fsdp_module_checkpointing(f, t->block[block]);
+    const uint8_t mark = (uint8_t)((t->npasses * NBLOCKS + block) % 251);
+    const struct keep_arg args[] = {
+        {v->saved, toy_act.saved, mark, seen},
+        {v->recomputed, kind == FSDP_AC_FULL ? 0 : toy_act.recomputed, mark, seen},
+        {v->cheap, kind == FSDP_AC_NONE ? toy_act.cheap : 0, mark, seen}};
+    for (int i = 0; i < 3; i++)
+        FSDP_TRY(fsdp_lane_call(v->lane, keep_run, &args[i], sizeof args[i], err));
+    return FSDP_OK;
+}
+
 /* *seen: a hash of all parameters, as they are when the pass runs. */
 static inline int forward(struct toy *t, struct fsdp *f, bool scribbles, uint64_t *seen,
                           struct fsdp_err *err)
 {
     struct fsdp_view v;
     char prefix[32];
+    t->npasses++;
     FSDP_TRY(fsdp_module_enter(f, t->root, FSDP_FORWARD, &v, err));
     FSDP_TRY(look(t, &v, "scal", seen, err));
     FSDP_TRY(fsdp_module_enter(f, t->embed, FSDP_FORWARD, &v, err));
@@ -194,6 +233,7 @@ static inline int forward(struct toy *t, struct fsdp *f, bool scribbles, uint64_
         FSDP_TRY(fsdp_module_enter(f, t->block[i], FSDP_FORWARD, &v, err));
         snprintf(prefix, sizeof prefix, "block.%d", i);
         FSDP_TRY(look(t, &v, prefix, seen, err));
+        FSDP_TRY(keep(t, f, &v, i, NULL, err));
         if (scribbles && i + 1 < NBLOCKS) /* the last stays for the backward pass */
             FSDP_TRY(scribble(t, &v, prefix, err));
         FSDP_TRY(fsdp_module_leave(f, t->block[i], FSDP_FORWARD, err));
@@ -223,6 +263,7 @@ static inline int backward(struct toy *t, struct fsdp *f, bool scribbles, int fi
         FSDP_TRY(fsdp_module_enter(f, t->block[i], FSDP_BACKWARD, &v, err));
         snprintf(prefix, sizeof prefix, "block.%d", i);
         FSDP_TRY(look(t, &v, prefix, seen, err));
+        FSDP_TRY(keep(t, f, &v, i, seen, err));
         FSDP_TRY(write_grads(t, &v, prefix, first_row, nrows, err));
         if (scribbles)
             FSDP_TRY(scribble(t, &v, prefix, err));
@@ -251,7 +292,8 @@ struct cell {
     bool two_level;
     enum fsdp_offload offload;
     enum fsdp_update_at update_at;
-    int slots;             /* of offloaded state; 0: as by default */
+    int slots;             /* of offloaded state and activations; 0: as by default */
+    bool acts;             /* activations are offloaded */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
     unsigned shuffle;      /* seed of an order drawn at random; 0: lanes run as they do */
@@ -392,6 +434,7 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
     opts.limit_all_gathers = c->limit;
     opts.activation_checkpointing = c->checkpointing;
     opts.offload = c->offload;
+    opts.offload_activations = c->acts;
     opts.update_at = c->update_at;
     if (c->slots)
         opts.offload_slots = c->slots;

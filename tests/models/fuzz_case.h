@@ -291,6 +291,7 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     fuzz_maybe(c, 25, "train.late_results", "true");
     if (c->rounding != FUZZ_F8)
         fuzz_maybe(c, 40, "fsdp.update_at", "forward");
+    fuzz_maybe(c, 40, "fsdp.offload_activations", "true");
 }
 
 static inline void fuzz_make(struct fuzz_case *c, uint64_t seed, int number)

@@ -113,7 +113,8 @@ cat >ds.json <<'END'
     "communication_data_type": "fp32",
     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
         "overlap_comm": true, "reduce_bucket_size": 5e8, "zero_quantized_gradients": true},
-    "activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true},
+    "activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true,
+        "partition_activations": true},
     "flops_profiler": {"enabled": true, "profile_step": 3},
     "wall_clock_breakdown": true,
     "tensorboard": {"enabled": true, "output_path": "tb/", "job_name": "x"},
@@ -124,9 +125,9 @@ from ds.json && sets train.global_batch_size=12 train.micro_batch_size=2 train.s
     'optim.betas=[0.8, 0.99]' optim.eps=1e-07 optim.weight_decay=0.03 optim.decay=all optim.schedule=cosine \
     optim.warmup_steps=2 optim.min_lr=0.0003 optim.clip_grad_norm=0.5 fsdp.param_dtype=bfloat16 \
     fsdp.reduce_dtype=float32 fsdp.sharding_strategy=FULL_SHARD fsdp.offload=optimizer \
-    fsdp.activation_checkpointing=full log.interval=2 log.tensorboard=tb/
+    fsdp.activation_checkpointing=full fsdp.offload_activations=true log.interval=2 log.tensorboard=tb/
 ok $? "DeepSpeed: its settings"
-holds err "without a counterpart: zero_optimization.zero_quantized_gradients, activation_checkpointing.cpu_checkpointing" &&
+holds err "without a counterpart: zero_optimization.zero_quantized_gradients, activation_checkpointing.partition_activations" &&
     holds err "unknown keys: no_such_key.deep" && holds log "no_such_key.deep: [1, {a: b}]"
 ok $? "DeepSpeed: what has no counterpart"
 bare='"train_batch_size": 12, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true}'

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
-# Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files with either, end in the bits of a run that
-# keeps them on the device: accumulated, clipped, saved, saved in the background, resumed either way.
+# Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files with either, or whose activations
+# leave the device between forward and backward, end in the bits of a run that keeps them there: accumulated, clipped, saved, saved in the background, resumed either way.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -24,13 +24,14 @@ END
 narrow="fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split"
 
 declare -A to=([optimizer]=fsdp.offload=optimizer [params]=fsdp.offload=params
-    [files]="fsdp.offload=optimizer fsdp.offload_dir=disk" [both]="fsdp.offload=params fsdp.offload_dir=disk")
+    [files]="fsdp.offload=optimizer fsdp.offload_dir=disk" [both]="fsdp.offload=params fsdp.offload_dir=disk"
+    [activations]="fsdp.offload_activations=true fsdp.offload_slots=1")
 mkdir disk
 compare() { # text, ranks, settings
     # shellcheck disable=SC2086
     run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
     local here=here$n what
-    for what in optimizer params files both; do
+    for what in optimizer params files both activations; do
         # shellcheck disable=SC2086
         run -n "$2" run.yaml $3 ${to[$what]} checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
             checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&

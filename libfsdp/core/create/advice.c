@@ -128,6 +128,20 @@ static bool offload_params(struct choice *c)
     return turned;
 }
 
+static bool offload_activations(struct choice *c)
+{
+    bool turned = !c->opts.offload_activations;
+    c->opts.offload_activations = true;
+    return turned;
+}
+
+static bool keep_activations(struct choice *c)
+{
+    bool turned = c->opts.offload_activations;
+    c->opts.offload_activations = false;
+    return turned;
+}
+
 static bool reduce_bf16(struct choice *c)
 {
     bool turned = c->opts.reduce_dtype == FSDP_F32;
@@ -189,6 +203,8 @@ static const struct knob {
     {"offload optimizer, to files (offload_dir)", offload_to_files},
     {"offload params", offload_params},
     {"offload params, the rest to files (offload_dir)", offload_params_and_files},
+    {"offload_activations true", offload_activations},
+    {"offload_activations false", keep_activations},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"grad_dtype bfloat16", narrow_grads},
     {"update_at reduce, clip_late true", update_at_reduce},
@@ -205,8 +221,8 @@ static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
 {
     const bool in_file =
         opts->offload == FSDP_OFFLOAD_OPTIMIZER && opts->offload_dir && *opts->offload_dir;
-    return opts->offload != FSDP_OFFLOAD_NONE && !in_file && !fsdp_device_is_host(f->device) &&
-           f->mem.device && !f->mem.host;
+    const bool away = (opts->offload != FSDP_OFFLOAD_NONE && !in_file) || opts->offload_activations;
+    return away && !fsdp_device_is_host(f->device) && f->mem.device && !f->mem.host;
 }
 
 /* Is a row of the memory that is short? */

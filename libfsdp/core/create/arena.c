@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "core/state/activations.h"
 #include "core/state/gather.h"
 #include "core/state/master.h"
 #include "core/state/nf4.h"
@@ -38,8 +39,8 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 
 struct rows {
     uint64_t decoded, frozen, nf4, bare, master, rest, joined, wide_grad, optim, grad, param, kept,
-        staging, unsharded, unsharded_grad, gather_staging, reduce_staging, saved, recomputed, work,
-        scalars, passing, host, file, staged;
+        staging, unsharded, unsharded_grad, gather_staging, reduce_staging, saved, places,
+        recomputed, work, scalars, passing, host, host_acts, file, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -123,6 +124,49 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     nf4_place(f, take_row(c, nf4_scales_nbytes(f), &rows->nf4));
 }
 
+/* What a module keeps from forward to backward. */
+static void plan_kept(struct fsdp *f, int module, struct cursor *c, uint64_t *row)
+{
+    const struct fsdp_act_bytes act = f->tree->modules[module].act;
+    struct module_mem *mem = &f->mem.modules[module];
+
+    mem->saved = take_row(c, act.saved, row);
+    if (f->plan.checkpointing[module] != FSDP_AC_FULL)
+        mem->recomputed = take_row(c, act.recomputed, row);
+    if (f->plan.checkpointing[module] == FSDP_AC_NONE)
+        mem->cheap = take_row(c, act.cheap, row);
+}
+
+/* The same with the modules inside it, at base; returns the bytes. */
+static uint64_t plan_place(struct fsdp *f, int module, char *base)
+{
+    const struct fsdp_module_tree *tree = f->tree;
+    struct cursor c = {.base = base};
+
+    plan_kept(f, module, &c, NULL);
+    for (int m = module + 1; m < tree->nmodules && tree->modules[m].parent >= module; m++)
+        plan_kept(f, m, &c, NULL);
+    f->mem.modules[module].place = base;
+    f->mem.modules[module].place_nbytes = c.pos;
+    return c.pos;
+}
+
+/* Places on the device, each for the module that keeps most. */
+static void plan_places(struct fsdp *f, struct cursor *c, struct rows *rows)
+{
+    const struct sched_act *acts = f->plan.acts;
+    uint64_t most = 0;
+
+    for (int m = 0; acts && m < f->tree->nmodules; m++) {
+        const uint64_t nbytes = acts[m].slot >= 0 ? plan_place(f, m, NULL) : 0;
+        most = nbytes > most ? nbytes : most;
+    }
+    char *places = take_row(c, most * (uint64_t)f->plan.nact_slots, &rows->places);
+    for (int m = 0; places && m < f->tree->nmodules; m++)
+        if (acts && acts[m].slot >= 0)
+            plan_place(f, m, places + most * (uint64_t)acts[m].slot);
+}
+
 /* What a module drops, with the modules inside it, shares one place with what others drop: only one
  * is in its backward pass. */
 static void plan_dropped(struct fsdp *f, int module, struct cursor *shared, uint64_t begin,
@@ -148,14 +192,10 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
     uint64_t work_end = 0;
     char *work_mem;
 
-    for (int m = 0; m < tree->nmodules; m++) {
-        struct fsdp_act_bytes act = tree->modules[m].act;
-        f->mem.modules[m].saved = take_row(c, act.saved, &rows->saved);
-        if (f->plan.checkpointing[m] != FSDP_AC_FULL)
-            f->mem.modules[m].recomputed = take_row(c, act.recomputed, &rows->saved);
-        if (f->plan.checkpointing[m] == FSDP_AC_NONE)
-            f->mem.modules[m].cheap = take_row(c, act.cheap, &rows->saved);
-    }
+    for (int m = 0; m < tree->nmodules; m++)
+        if (!acts_in_place(f, m))
+            plan_kept(f, m, c, &rows->saved);
+    plan_places(f, c, rows);
     const uint64_t dropped = c->pos;
     uint64_t end = dropped;
     for (int m = 0; m < tree->nmodules; m++)
@@ -183,9 +223,12 @@ static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
         f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
 }
 
-/* What is offloaded, flat by flat. */
+/* What is offloaded, flat by flat, and activations, module by module. */
 static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
+    for (int m = 0; f->plan.acts && m < f->tree->nmodules; m++)
+        if (f->plan.acts[m].copied)
+            f->mem.modules[m].home = take_row(c, f->mem.modules[m].place_nbytes, &rows->host_acts);
     for (int i = 0; i < f->units.nflats; i++)
         offload_place(f, i, OFFLOAD_HOST,
                       take_row(c, offload_home_nbytes(f, i, OFFLOAD_HOST), &rows->host));
@@ -278,7 +321,7 @@ static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm
         return FSDP_OK;
     *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
            : plan == plan_host || plan == plan_staged
-               ? fsdp_host_alloc(f->device, c.pos, "offloaded state", err)
+               ? fsdp_host_alloc(f->device, c.pos, "offloaded state and activations", err)
                : fsdp_device_alloc(f->device, c.pos, "arena", err);
     if (!*mem)
         return FSDP_ENOMEM;
@@ -347,11 +390,11 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
               fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     f->offload.in_file = offload_in_file(&f->opts);
+    measure_plan(f, plan_device, &rows); /* first: it says what each module keeps */
     measure_plan(f, plan_host, &rows);
     measure_plan(f, plan_file, &rows);
     if (f->offload.in_file && !fsdp_device_is_host(f->device))
         measure_plan(f, plan_staged, &rows);
-    measure_plan(f, plan_device, &rows);
     measure_plan(f, plan_gather, &rows);
     measure_plan(f, plan_reduce, &rows);
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_PLAIN);
@@ -377,6 +420,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     row(mem, "chunks of parameters, gathered", params, rows.gather_staging);
     row(mem, "chunks of gradients, to reduce", grads, rows.reduce_staging);
     row(mem, "activations, saved for backward", NULL, rows.saved);
+    row(mem, "offloaded activations passing through", NULL, rows.places);
     row(mem, "activations, recomputed", NULL, rows.recomputed);
     row(mem, "activations, workspace", NULL, rows.work);
     row(mem, "scalars", NULL, rows.scalars);
@@ -384,6 +428,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
              f->offload.in_file ? "parameters offloaded to the host"
                                 : "state offloaded to the host",
              false, rows.host);
+    host_row(mem, "activations offloaded to the host", false, rows.host_acts);
     host_row(mem, "state offloaded to a file", true, rows.file);
     host_row(mem, "on its way between file and device", false, rows.staged);
     return FSDP_OK;

@@ -8,6 +8,7 @@
 #include "arena.h"
 #include "plan.h"
 #include "settings.h"
+#include "core/state/activations.h"
 #include "core/state/gather.h"
 #include "core/run/hooks.h"
 #include "core/state/master.h"
@@ -92,6 +93,7 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
     for (int m = 0; m < f->tree->nmodules; m++)
         f->plan.parent[m] = f->tree->modules[m].parent;
     FSDP_TRY(fsdp_err_blame(err, checkpointing_create(f, err), "checkpoint_modules"));
+    FSDP_TRY(acts_plan(f, err));
     for (int u = 0; u < f->units.nunits; u++)
         FSDP_TRY(describe_unit(f, u, err));
     for (int k = 0; k < f->units.nflats; k++) {
@@ -203,6 +205,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .grad_buffers = f->opts.grad_buffers,
         .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
         .offload_slots = f->opts.offload_slots,
+        .acts = f->plan.acts,
     };
     FSDP_TRY(sched_create(&p->sched, &p->input, err));
     p->events = fsdp_alloc((size_t)p->sched.nops, sizeof *p->events, "schedule events", err);
@@ -403,6 +406,7 @@ void fsdp_destroy(struct fsdp *f)
     fsdp_free(f->plan.parent);
     fsdp_free(f->plan.recompute);
     fsdp_free(f->plan.checkpointing);
+    fsdp_free(f->plan.acts);
     fsdp_free(f->plan.sched_units);
     fsdp_free(f->plan.sched_flats);
     fsdp_free(f->optim.runs);

@@ -2,6 +2,7 @@
 /* How each automatic operation runs: a row of one table. What it is, is in sched/op_info.c. */
 #include "op_run.h"
 
+#include "core/state/activations.h"
 #include "core/state/gather.h"
 #include "core/state/offload.h"
 #include "hooks.h"
@@ -208,6 +209,18 @@ static int exec_encode(struct fsdp *f, const struct sched_op *op, struct fsdp_er
     return gather_encode(f, op->flat, err);
 }
 
+/* ---- activations ----------------------------------------------------------------------------- */
+
+static int exec_offload(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return acts_offload(f, op->module, f->lanes[SCHED_DOWNLOADS], err);
+}
+
+static int exec_reload(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return acts_reload(f, op->module, f->lanes[SCHED_UPLOADS], err);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Nothing runs: the slot is free from here on because of the edges. */
@@ -238,6 +251,8 @@ static op_run_f *const runs[SCHED_NKINDS] = {
     [SCHED_STORE] = exec_store,
     [SCHED_AMAX] = exec_amax,
     [SCHED_ENCODE] = exec_encode,
+    [SCHED_OFFLOAD] = exec_offload,
+    [SCHED_RELOAD] = exec_reload,
 };
 
 op_run_f *op_run_of(enum sched_kind kind)

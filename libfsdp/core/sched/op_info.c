@@ -38,11 +38,15 @@ int sched_slot_of(const struct sched *sched, int flat, int i)
     return -1;
 }
 
+/* It computes in its slot, with the modules inside it, which are bracketed by its own ENTER and
+ * LEAVE. */
 static void visit_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     const struct sched_input *in = l->in;
     int unit = in->unit_of_module[op->module];
 
+    if (in->acts)
+        writes(l, SCHED_ACT_SLOT, in->acts[op->module].slot);
     if (in->units[unit].module != op->module)
         return; /* bracketed by the unit's own ENTER and LEAVE */
     for (int f = 0; f < in->nflats; f++) {
@@ -199,6 +203,18 @@ static void encode_accesses(struct sched_access_list *l, const struct sched_op *
     writes(l, SCHED_PARAM_SHARD, op->flat);
 }
 
+static void offload_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    reads(l, SCHED_ACT_SLOT, op->slot);
+    writes(l, SCHED_HOST_ACT, op->module);
+}
+
+static void reload_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    reads(l, SCHED_HOST_ACT, op->module);
+    writes(l, SCHED_ACT_SLOT, op->slot);
+}
+
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
                    struct sched_access out[SCHED_MAX_ACCESSES])
 {
@@ -269,6 +285,11 @@ static uint64_t load_nbytes(const struct sched_sizes *s)
 static uint64_t state_nbytes(const struct sched_sizes *s)
 {
     return s->state_nbytes;
+}
+
+static uint64_t act_nbytes(const struct sched_sizes *s)
+{
+    return s->act_nbytes;
 }
 
 /* Of what the group shares, all but its own part reaches each rank; all-reductions scatter, then
@@ -402,6 +423,14 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                     .accesses = scalars_accesses,
                     .collective = amax},
     [SCHED_ENCODE] = {.name = "encode", .lane = SCHED_COMPUTE, .accesses = encode_accesses},
+    [SCHED_OFFLOAD] = {.name = "offload",
+                       .lane = SCHED_DOWNLOADS,
+                       .accesses = offload_accesses,
+                       .copied = act_nbytes},
+    [SCHED_RELOAD] = {.name = "reload",
+                      .lane = SCHED_UPLOADS,
+                      .accesses = reload_accesses,
+                      .copied = act_nbytes},
 };
 
 const char *sched_kind_name(enum sched_kind kind)

@@ -212,6 +212,29 @@ static void each_child(struct builder *b, int module, bool reverse,
             visit(b, child);
 }
 
+static void emit_act(struct builder *b, enum sched_kind kind, int module)
+{
+    struct sched_op op = op_of(kind);
+    op.module = module;
+    op.slot = b->in->acts[module].slot;
+    emit(b, op);
+}
+
+static void offload_act(struct builder *b, int module)
+{
+    if (b->in->program == FSDP_TRAIN && b->in->acts && b->in->acts[module].copied)
+        emit_act(b, SCHED_OFFLOAD, module);
+}
+
+/* Its slot is free: the module that had it before follows while others compute. In its lane it
+ * comes behind the states of updates at the reduction: it waits for this module, and they need not.
+ */
+static void reload_before(struct builder *b, int module)
+{
+    if (b->in->acts && b->in->acts[module].before >= 0)
+        emit_act(b, SCHED_RELOAD, b->in->acts[module].before);
+}
+
 static void visit_forward(struct builder *b, int module)
 {
     int unit = b->in->unit_of_module[module];
@@ -219,6 +242,7 @@ static void visit_forward(struct builder *b, int module)
     emit_visit(b, SCHED_ENTER, module, FSDP_FORWARD);
     each_child(b, module, false, visit_forward);
     emit_visit(b, SCHED_LEAVE, module, FSDP_FORWARD);
+    offload_act(b, module);
     if (is_unit_root(b, module) && !b->kept[unit]) {
         keep_part(b, unit);
         free_unit(b, unit);
@@ -323,6 +347,27 @@ static void visit_backward(struct builder *b, int module)
             free_unit(b, unit);
         reduce_unit(b, unit);
     }
+    reload_before(b, module);
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+int sched_place_acts(struct sched_act *out, const bool *keeps, int nmodules, int nslots)
+{
+    int count = 0;
+
+    for (int m = 0; m < nmodules; m++) {
+        out[m] = (struct sched_act){.slot = -1, .before = -1};
+        if (!keeps[m])
+            continue;
+        out[m].slot = count++ % nslots;
+        for (int before = m - 1; before >= 0 && out[m].before < 0; before--)
+            if (out[before].slot == out[m].slot)
+                out[m].before = before;
+        if (out[m].before >= 0)
+            out[out[m].before].copied = true;
+    }
+    return count < nslots ? count : nslots;
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -468,6 +513,10 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "%d places for offloaded state: there must be one",
                                 in->offload_slots);
+    if (in->acts && in->offload_slots < 1)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%d places for offloaded activations: there must be one",
+                            in->offload_slots);
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(
             err, FSDP_EINVAL,

@@ -47,6 +47,8 @@ enum sched_kind {
     SCHED_STORE,        /* copy what the update wrote from the state slot to the host */
     SCHED_AMAX,         /* greatest absolute values of encoded tensors, over all ranks */
     SCHED_ENCODE,       /* what the flat's next gathers send, from its updated shard */
+    SCHED_OFFLOAD,      /* after forward: copy what a module keeps from its place to the host */
+    SCHED_RELOAD,       /* in backward: copy it back to its place */
     SCHED_NKINDS
 };
 
@@ -67,10 +69,11 @@ struct sched_op {
     enum sched_kind kind;
     enum sched_lane lane;  /* its row's; meaningless for FREE and MICRO_* */
     enum fsdp_phase phase; /* ENTER, LEAVE */
-    int module;            /* ENTER, LEAVE; else -1 */
+    int module;            /* ENTER, LEAVE, OFFLOAD, RELOAD; else -1 */
     int flat;              /* GATHER .. UPDATE; else -1 */
     int slot;              /* LOAD .. FREE: parameter slot; REDUCE: gradient slot; FETCH .. STORE:
-                            * state slot, -1 where the state is on the device; else -1 */
+                            * state slot, -1 where the state is on the device; OFFLOAD, RELOAD:
+                            * activation slot; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
     bool waited_for;       /* some operation waits for it: record an event */
@@ -98,6 +101,18 @@ struct sched_unit {
     bool keep_part;      /* between forward and backward keep a part and regather from it */
 };
 
+/* What a module and those inside it keep from forward to backward, where activations are offloaded.
+ * Modules take turns in the slots. Those that have them last in forward are the first in backward,
+ * and stay there; the others are copied to the host and back. */
+struct sched_act {
+    int slot; /* -1: none of its own */
+    bool copied;
+    int before; /* the module that had the slot before this one and gets it back; -1: none */
+};
+/* Gives the modules that keep something, in execution order, their slots. Returns how many there
+ * are: at most nslots. Pure. */
+int sched_place_acts(struct sched_act *out, const bool *keeps, int nmodules, int nslots);
+
 enum { SCHED_MAX_ACCUMULATION = 65536 }; /* the list is written out for every micro-step */
 
 struct sched_input {
@@ -119,7 +134,8 @@ struct sched_input {
     int limit_all_gathers; /* 0: none */
     int grad_buffers;    /* gradients in flight: the reduction of one overlaps the next's compute */
     bool offload_params; /* shards are in host memory, and gathered even by one rank */
-    int offload_slots;   /* through which offloaded state passes */
+    int offload_slots;   /* through which offloaded state passes, and activations */
+    const struct sched_act *acts; /* [nmodules] NULL: activations are not offloaded */
 };
 
 /* Does the flat have to be gathered before it is used? */
@@ -165,11 +181,13 @@ enum sched_buffer {
     SCHED_HOST_PARAM,
     SCHED_HOST_STATE,
     SCHED_STATE_SLOT,
+    SCHED_ACT_SLOT,
+    SCHED_HOST_ACT,
     SCHED_SCALARS
 };
 struct sched_access {
     enum sched_buffer buffer;
-    int index; /* flat or slot; 0 for the staging and the scalars */
+    int index; /* flat, slot or module; 0 for the staging and the scalars */
     bool write;
 };
 enum { SCHED_MAX_ACCESSES = 16 };
@@ -189,6 +207,7 @@ struct sched_sizes {
     uint64_t param_nbytes, grad_nbytes; /* unsharded */
     uint64_t shard_nbytes;              /* in fp32 */
     uint64_t state_nbytes;              /* offloaded, of this rank */
+    uint64_t act_nbytes;                /* of a module's offloaded activations */
     uint64_t norm_nbytes, amax_nbytes;  /* of the step's sums, not of a flat */
 };
 

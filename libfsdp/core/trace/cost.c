@@ -53,6 +53,8 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
                                 .amax_nbytes = (uint64_t)f->encoding.namax_trainable *
                                                (uint64_t)mesh->shard_size * sizeof(double)};
 
+    if (op->module >= 0)
+        sizes.act_nbytes = f->mem.modules[op->module].place_nbytes;
     if (op->flat < 0)
         return sizes;
     const struct flat *flat = &f->units.flats[op->flat];
@@ -156,8 +158,8 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
 static double with_disks(const struct fsdp *f, const struct sched_op *op, double nbytes,
                          double rate, double file_rate)
 {
-    const double filed =
-        op->kind == SCHED_LOAD ? 0 : (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE);
+    const bool apart = op->kind == SCHED_LOAD || op->flat < 0; /* in host memory */
+    const double filed = apart ? 0 : (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE);
     const double least = filed > 0 && file_rate > 0 ? filed / file_rate : 0;
 
     return least > 0 && nbytes / least < rate ? nbytes / least : rate;

@@ -161,6 +161,10 @@ struct fsdp_opts {
     int grad_buffers;
     enum fsdp_offload offload;
     int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
+    /* What modules keep from forward to backward (module.h) lives in host memory in between: that
+     * of each module directly inside the root, with the modules inside it, at once. They compute in
+     * offload_slots places on the device; the last ones of a pass are not copied. */
+    bool offload_activations;
     /* A folder for files, one for each rank without a name, in which offloaded state lives instead
      * of host memory; of PARAMS the gathered copies' shards remain there. It may differ between
      * hosts. NULL or empty: none. */
@@ -180,7 +184,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 7
+#define FSDP_OPTS_VERSION 8
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \

@@ -57,7 +57,9 @@ int fsdp_module_tie(struct fsdp_module_tree *tree, int module, int param, const 
  *   recomputed  freed after forward and made again in backward under activation checkpointing; else
  *               live like saved
  *   cheap       likewise, but cheap to make again, so that selective checkpointing frees it, too
- *   work        live only between one enter and its leave */
+ *   work        live only between one enter and its leave
+ * With fsdp_opts.offload_activations all but the root's hold their values only while the module
+ * directly inside the root that the module is, or is in, is entered. */
 struct fsdp_act_bytes {
     size_t saved, recomputed, work, cheap;
 };

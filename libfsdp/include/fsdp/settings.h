@@ -152,8 +152,13 @@ extern "C" {
         "its state, and masters kept next to the gathered copy; params: the shards that are " \
         "gathered, too", WORD, AGREED, offload) \
     ROW(fsdp, offload_slots, INT, "2", "1..64", \
-        "Units of offloaded state on the device at a time; with 2 one is copied while the " \
-        "other is updated", INT, AGREED, offload_slots) \
+        "Units of offloaded state, and layers of offloaded activations, on the device at a time; " \
+        "with 2 one is copied while the other is updated, or computes", \
+        INT, AGREED, offload_slots) \
+    ROW(fsdp, offload_activations, BOOL, "false", NULL, \
+        "Keep in host memory what layers keep from the forward to the backward pass: with " \
+        "activation_checkpointing full their inputs. It is copied while other layers compute", \
+        BOOL, AGREED, offload_activations) \
     ROW(fsdp, offload_dir, STRING, "", NULL, \
         "A folder on fast local disks (NVMe) in which offloaded state lives, in a file for each " \
         "rank, instead of host memory; with offload params the shards that are gathered remain in " \
