@@ -95,4 +95,24 @@ NN_F8_INLINE uint8_t nn_f8_code(enum fsdp_dtype dtype, float rounded)
     return (uint8_t)((u >> 24 & 0x80) | code);
 }
 
+/* The value of a code of E4M3. */
+NN_F8_INLINE float nn_f8_value(uint8_t code)
+{
+    const uint32_t m = code & 0x7f;
+    const float small = (float)m * nn_f8_power(-9);
+    const uint32_t magnitude = m < 8       ? nn_f8_bits(small)
+                               : m == 0x7f ? 0x7fc00000u
+                                           : (m << 20) + 0x3c000000u;
+    return nn_f8_float(magnitude | (uint32_t)(code & 0x80) << 24);
+}
+
+/* What the values of a tensor that was gathered in E4M3 are multiplied by, given its greatest
+ * absolute value: as fsdp_dequantize has it. NaN where that is not finite. */
+NN_F8_INLINE float nn_f8_gathered_scale(double amax)
+{
+    const uint32_t u = nn_f8_bits((float)amax);
+    return u < 0x7f800000u ? nn_f8_power(nn_f8_exponent(FSDP_F8_E4M3, u))
+                           : nn_f8_float(0x7fc00000u);
+}
+
 #endif

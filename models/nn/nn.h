@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 14
+#define NN_OPS_ABI 15
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -84,6 +84,9 @@ struct nn_linear {
      * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
     bool after_weight;
     struct nn_f8 f8;
+    /* With f8: w is codes of f8.dtype, of a tensor whose greatest absolute value this is (device
+     * scalar; fsdp_dequantize says what their values are); NULL: w is in w_dtype. */
+    const double *w_amax;
     enum nn_f8_made *made; /* of x; forward, backward_weight; NULL: x is rounded in each call */
 };
 static inline int nn_linear_ldy(const struct nn_linear *a)
@@ -109,7 +112,8 @@ struct nn_affine {
     float beta;                               /* of out, and of db */
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
     struct nn_f8 f8;
-    enum nn_f8_made *made; /* as in nn_linear */
+    const double *w_amax;  /* as in nn_linear */
+    enum nn_f8_made *made; /* likewise */
 };
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */

@@ -29,6 +29,7 @@ struct nn_product {
     bool passing;  /* of a size that may not come again: algorithms for it are not timed */
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
     enum nn_f8_scale f8_scale; /* where a and b have an f8, both or none */
+    const double *b_amax;      /* b is codes of its f8, as nn_linear.w_amax says; NULL: it is not */
     /* Then work begins with the rounded a, or with b where b_first, and *made is what the product
      * before left there of the same operand; NULL: nothing, and it is not asked for. */
     bool b_first;
@@ -59,6 +60,7 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
                                .beta = a->beta,
                                .work = a->work,
                                .f8_scale = a->f8.scale,
+                               .b_amax = a->w_amax,
                                .made = a->made};
 }
 
@@ -77,7 +79,8 @@ static inline struct nn_product nn_linear_backward_input_product(const struct nn
         .work = a->work,
         /* backward_weight made halves of x's type, here they have w's */
         .is_split = a->after_weight && a->w_dtype == a->dtype,
-        .f8_scale = a->f8.scale};
+        .f8_scale = a->f8.scale,
+        .b_amax = a->w_amax};
 }
 
 static inline struct nn_product nn_linear_backward_weight_product(const struct nn_linear *a)
@@ -115,6 +118,7 @@ static inline struct nn_product nn_affine_forward_product(const struct nn_affine
                                .beta = a->beta,
                                .work = a->work,
                                .f8_scale = a->f8.scale,
+                               .b_amax = a->w_amax,
                                .made = a->made};
 }
 
@@ -130,7 +134,8 @@ static inline struct nn_product nn_affine_backward_input_product(const struct nn
                                .c_dtype = a->dtype,
                                .beta = a->beta,
                                .work = a->work,
-                               .f8_scale = a->f8.scale};
+                               .f8_scale = a->f8.scale,
+                               .b_amax = a->w_amax};
 }
 
 static inline struct nn_product nn_affine_backward_weight_product(const struct nn_affine *a)

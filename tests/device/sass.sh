@@ -41,7 +41,10 @@ embedding_forward_kernel*     1  0 1  rows
 f8_amax_kernel*               1  0 0  rows
 f8_decode_kernel*             1  0 1  rows
 f8_encode_kernel*             2  0 1  rows, and 16 codes
+f8_scale_kernel               0  0 0  one number
+f8_turn_codes_kernel          1  1 1  16 codes
 f8_turn_kernel*               1  1 1  rows, and 16 codes
+f8_value_kernel               0  0 1  results; codes are 8 bytes
 glu_backward_kernel*          3  0 3  gate, up and the gradient
 glu_forward_kernel*           2  0 1  gate and up
 grouped_kernel*               4  2 2  tiles of a product

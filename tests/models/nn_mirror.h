@@ -122,6 +122,13 @@ static inline void mirror_linear_work(struct nn_linear *p)
                           p->after_weight || (p->made && *p->made));
 }
 
+/* A weight up to element nelem, which may be codes. */
+#define MIRROR_WEIGHT(nelem)                                                                       \
+    do {                                                                                           \
+        a.w = mirror_up(a.w, a.w_amax ? (nelem) : mirror_nbytes(nelem, a.w_dtype), false);         \
+        a.w_amax = a.w_amax ? mirror_up(a.w_amax, sizeof(double), false) : NULL;                   \
+    } while (0)
+
 /* Up to the last element of y. */
 static inline size_t y_nelem(const struct nn_linear *a)
 {
@@ -131,14 +138,14 @@ static inline size_t y_nelem(const struct nn_linear *a)
 MIRROR(linear_forward, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
+    MIRROR_WEIGHT(area(a.nout, a.nin));
     MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
     MIRROR_OUT(out, y_nelem(&a), a.y_dtype);
 })
 MIRROR(linear_backward_input, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
-    MIRROR_IN(w, area(a.nout, a.nin), a.w_dtype);
+    MIRROR_WEIGHT(area(a.nout, a.nin));
     MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
 })
 MIRROR(linear_backward_weight, nn_linear, {
@@ -171,14 +178,14 @@ static inline void mirror_affine_work(struct nn_affine *p)
 MIRROR(affine_forward, nn_affine, {
     mirror_affine_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_IN(w, columns(&a), a.w_dtype);
+    MIRROR_WEIGHT(columns(&a));
     MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
     MIRROR_OUT(out, area(a.rows, a.nout), a.dtype);
 })
 MIRROR(affine_backward_input, nn_affine, {
     mirror_affine_work(&a);
     MIRROR_IN(dy, area(a.rows, a.nout), a.dtype);
-    MIRROR_IN(w, columns(&a), a.w_dtype);
+    MIRROR_WEIGHT(columns(&a));
     MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
 })
 MIRROR(affine_backward_weight, nn_affine, {

@@ -452,6 +452,92 @@ static void f8_shared(enum fsdp_dtype dtype, enum nn_f8_scale scale, bool transp
     f8_release(&m);
 }
 
+/* ---- weights that were gathered in codes ----------------------------------------------------- */
+
+/* y and dx of a map, or of GPT-2's, whose weight (nin, ldw) is wider. */
+static int f8_y_and_dx(const struct f8_memory *m, const struct f8_case *c, int ldw, const void *w,
+                       const double *amax, void *y, void *dx)
+{
+    struct nn_linear a = {.x = m->nx, .w = w, .w_amax = amax, .dy = m->ndy, .work = m->work};
+    struct nn_affine t = {.x = m->nx, .w = w, .w_amax = amax, .dy = m->ndy, .work = m->work};
+    int rc;
+
+    a.rows = t.rows = c->rows, a.nin = t.nin = c->nin, a.nout = t.nout = c->nout, t.ldw = ldw;
+    a.f8 = t.f8 = c->f8, a.b = t.b = m->nb;
+    a.dtype = a.y_dtype = a.w_dtype = t.dtype = t.w_dtype = c->dtype;
+    a.out = t.out = y;
+    rc = ldw ? nn->affine_forward(ref_lane(), &t, &err) : nn->linear_forward(ref_lane(), &a, &err);
+    a.out = t.out = dx;
+    return rc | (ldw ? nn->affine_backward_input(ref_lane(), &t, &err)
+                     : nn->linear_backward_input(ref_lane(), &a, &err));
+}
+
+/* With codes as they came, a product has the bits that it has of their values. The map is a part of
+ * the tensor, whose greatest element is elsewhere; `greatest` is that. */
+static void f8_gathered(const struct f8_case *c, bool transposed, float greatest)
+{
+    const int ldw = transposed ? c->nout + 16 : 0;
+    const size_t first = transposed ? 16 : 16 * (size_t)c->nin;
+    const size_t nelem =
+        transposed ? (size_t)c->nin * (size_t)ldw : ((size_t)c->nout + 16) * (size_t)c->nin;
+    const size_t ny = (size_t)c->rows * (size_t)c->nout, nx = (size_t)c->rows * (size_t)c->nin;
+    const size_t elem = fsdp_dtype_nbytes(c->dtype);
+    struct f8_memory m = f8_memory(c, 0);
+    float *master = f8_values(nelem, FSDP_F32);
+    uint8_t *codes = malloc(nelem);
+    char *values = malloc(nelem * elem), *out[4], name[100];
+    const double amax = fabs((double)greatest);
+    const struct fsdp_dequantize_args back = {.dst = values,
+                                              .dst_dtype = c->dtype,
+                                              .src = codes,
+                                              .src_dtype = FSDP_F8_E4M3,
+                                              .nelem = nelem,
+                                              .amax = &amax};
+
+    for (size_t i = 0; i < nelem; i++)
+        master[i] *= isfinite(greatest) ? greatest / 64 : 1;
+    master[0] = greatest;
+    for (int i = 0; i < 4; i++)
+        out[i] = calloc(i % 2 ? nx : ny, elem);
+    int rc = fsdp_quantize(ref_lane(), codes, FSDP_F8_E4M3, master, nelem, &amax, &err) |
+             fsdp_dequantize(ref_lane(), &back, &err) | fsdp_lane_sync(ref_lane(), &err);
+    rc |= f8_y_and_dx(&m, c, ldw, values + first * elem, NULL, out[0], out[1]);
+    rc |= f8_y_and_dx(&m, c, ldw, codes + first, &amax, out[2], out[3]);
+    bool equal = isfinite(greatest) && !memcmp(out[0], out[2], ny * elem) &&
+                 !memcmp(out[1], out[3], nx * elem);
+    if (!isfinite(greatest)) {
+        float *y = malloc(ny * sizeof *y);
+        fsdp_cpu_convert(y, FSDP_F32, out[2], c->dtype, ny);
+        equal = true;
+        for (size_t i = 0; i < ny; i++)
+            equal &= isnan(y[i]);
+        free(y);
+    }
+    ok(!rc && equal, "%s of codes, the greatest %g: in %s", transposed ? "affine" : "linear",
+       (double)greatest, f8_name(c, name));
+    for (int i = 0; i < 4; i++)
+        free(out[i]);
+    free(values), free(codes), free(master);
+    f8_release(&m);
+}
+
+static void run_f8_gathered(enum nn_f8_scale last)
+{
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
+    static const float greatest[] = {3.9f, -0x1.cp-40f, 4e10f, INFINITY};
+
+    for (int i = 0; i < 2 * 2 * 4; i++) {
+        struct f8_case c = {
+            48, 80,  32, types[i % 2], FSDP_F32, {FSDP_F8_E4M3, FSDP_F8_E4M3, NN_F8_TENSOR},
+            0,  true};
+        f8_gathered(&c, i / 2 % 2, greatest[i / 4]);
+        c.f8.scale = i / 4 ? NN_F8_TENSOR : last;
+        c.f8.grad_dtype = FSDP_F8_E5M2;
+        c.rows = 37, c.nin = 33, c.nout = 65;
+        f8_gathered(&c, i / 2 % 2, greatest[i / 4]);
+    }
+}
+
 static void run_f8(enum nn_f8_scale last)
 {
     static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16, FSDP_F16};
@@ -475,6 +561,7 @@ static void run_f8(enum nn_f8_scale last)
     for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
         for (int i = 0; i < 4; i++)
             f8_shared(i ? FSDP_BF16 : FSDP_F32, scale, i / 2, i % 2);
+    run_f8_gathered(last);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 1);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 3e7);
     f8_exact(FSDP_F8_E5M2, FSDP_F8_E5M2, 1e-5);

@@ -148,6 +148,7 @@ struct nn_f8_operand {
     int rows, cols;
     bool sums_down;
     enum nn_f8_scale scale;
+    const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is not */
 };
 /* x with its elements rounded to the values of their codes, bf16 in `room`, as x lies but without
  * space between rows. */

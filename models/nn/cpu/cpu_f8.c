@@ -169,6 +169,37 @@ static void groups_down(void *arg, int worker, size_t from, size_t to)
     }
 }
 
+/* ---- of what is codes ------------------------------------------------------------------------ */
+
+struct decoding {
+    const struct nn_matrix *x;
+    uint16_t *out; /* bf16, rows without space between them */
+    size_t ncols;
+    uint16_t value[256]; /* of each code */
+};
+
+static void decode_rows(void *arg, int worker, size_t from, size_t to)
+{
+    const struct decoding *a = arg;
+    (void)worker;
+    for (size_t r = from; r < to; r++) {
+        const uint8_t *codes = (const uint8_t *)a->x->at + r * (size_t)a->x->ld;
+        for (size_t c = 0; c < a->ncols; c++)
+            a->out[r * a->ncols + c] = a->value[codes[c]];
+    }
+}
+
+static void decode_matrix(const struct nn_matrix *x, size_t nrows, size_t ncols, double amax,
+                          float *room)
+{
+    struct decoding a = {.x = x, .out = (uint16_t *)room, .ncols = ncols};
+    const float scale = nn_f8_gathered_scale(amax);
+
+    for (int code = 0; code < 256; code++)
+        a.value[code] = bf16_of(nn_f8_value((uint8_t)code) * scale);
+    fsdp_cpu_for(nrows, NN_GRAIN / (ncols ? ncols : 1) + 1, decode_rows, &a);
+}
+
 /* ---- operands -------------------------------------------------------------------------------- */
 
 /* What nn_cpu_f8_matrix makes. */
@@ -191,7 +222,9 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
                           .down = as->sums_down != x->transposed};
     const size_t length = a.down ? nrows : ncols, grain = NN_GRAIN / (ncols ? ncols : 1) + 1;
 
-    if (as->scale == NN_F8_TENSOR) {
+    if (as->codes_amax) {
+        decode_matrix(x, nrows, ncols, *as->codes_amax, room);
+    } else if (as->scale == NN_F8_TENSOR) {
         fsdp_cpu_for(nrows, grain, amax_rows, &a);
         fsdp_cpu_for(nrows, grain, round_rows, &a);
     } else {
@@ -206,8 +239,8 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
 
 struct nn_product nn_cpu_f8_product(const struct nn_product *g)
 {
-    const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale};
-    const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale};
+    const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale, NULL};
+    const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale, g->b_amax};
     const size_t a_nelem = room_nelem((size_t)g->m, (size_t)g->k);
     const size_t b_nelem = room_nelem((size_t)g->k, (size_t)g->n);
     const bool is_there = g->made && *g->made;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operands of products in 8 bits. The scale must be known before the first code is written, so a
  * matrix is read twice: for the greatest absolute value, and to be encoded. Both reads are at the
- * speed of memory, and of a matrix that fits the second cache the second one is faster. */
+ * speed of memory, and of a matrix that fits the second cache the second one is faster. A matrix
+ * that is codes already is read once, to be transposed, or not at all. */
 #include "store.cuh"
 #include "nn/f8.h"
 
@@ -17,6 +18,13 @@ static matrix matrix_of(const struct nn_cuda_f8 *a)
 {
     const size_t row = (size_t)a->ld * fsdp_dtype_nbytes(a->dtype);
     return (matrix){(size_t)a->ld, a->nrows, a->ncols, is_aligned(a->x) && row % 16 == 0};
+}
+
+/* The same of codes, of which VEC are read as one where it is aligned. */
+static matrix matrix_of_codes(const struct nn_cuda_f8 *a)
+{
+    return (matrix){(size_t)a->ld, a->nrows, a->ncols,
+                    fsdp_is_aligned(a->x, VEC) && a->ld % VEC == 0};
 }
 
 /* Eight elements of a row; those beyond it are zeros. */
@@ -142,6 +150,48 @@ template <class T> __global__ void f8_turn_kernel(uint8_t *out, const T *x, matr
             tile[col][part];
 }
 
+/* ---- of a matrix that is codes --------------------------------------------------------------- */
+
+/* 2^e, for a matrix whose codes stay where they are. */
+__global__ void f8_scale_kernel(float *scale, const double *amax)
+{
+    *scale = nn_f8_gathered_scale(*amax);
+}
+
+/* As f8_turn_kernel; rows begin at multiples of CODES. Also writes 2^e. */
+__global__ void f8_turn_codes_kernel(uint8_t *out, const uint8_t *x, matrix m, float *scale,
+                                     const double *amax)
+{
+    __shared__ codes tile[TILE][TILE / CODES + 1];
+    const size_t row0 = (size_t)blockIdx.y * TILE, col0 = (size_t)blockIdx.x * TILE;
+    const int line = (int)threadIdx.x / (TILE / CODES);
+    const int from = (int)threadIdx.x % (TILE / CODES) * CODES;
+
+    if (!blockIdx.x && !blockIdx.y && !threadIdx.x)
+        *scale = nn_f8_gathered_scale(*amax);
+    if (row0 + (size_t)line < (size_t)m.nrows && col0 + (size_t)from < (size_t)m.ncols) {
+        const codes read = *(const codes *)(x + (row0 + (size_t)line) * m.ld + col0 + (size_t)from);
+#pragma unroll
+        for (int i = 0; i < CODES; i++)
+            tile[from + i][line / CODES].at[line % CODES] = read.at[i];
+    }
+    __syncthreads();
+    if (col0 + (size_t)line < (size_t)m.ncols && row0 + (size_t)from < (size_t)m.nrows)
+        *(codes *)(out + (col0 + (size_t)line) * (size_t)m.nrows + row0 + (size_t)from) =
+            tile[line][from / CODES];
+}
+
+static int encode_codes(struct fsdp_lane *lane, const struct nn_cuda_f8 *a, dim3 tiles,
+                        struct fsdp_err *err)
+{
+    if (a->transposes)
+        LAUNCH(lane, (f8_turn_codes_kernel), tiles, THREADS, (uint8_t *)a->out,
+               (const uint8_t *)a->x, matrix_of_codes(a), a->scale, a->codes_amax);
+    else
+        LAUNCH(lane, (f8_scale_kernel), 1, 1, a->scale, a->codes_amax);
+    return fsdp_cuda_launched(lane, "f8_codes", err);
+}
+
 extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
@@ -150,6 +200,8 @@ extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8
     const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)a->nrows, TILE));
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (a->codes_amax)
+        return encode_codes(lane, a, tiles, err);
     if (a->transposes)
         LAUNCH_FOR(a->dtype, lane, f8_turn_kernel, tiles, THREADS, (uint8_t *)a->out, FROM(a->x),
                    matrix_of(a), r);
@@ -178,14 +230,43 @@ __global__ void f8_decode_kernel(__nv_bfloat16 *out, int to_ld, const T *x, matr
     store8_last(out, to + at.col, to + (size_t)m.ncols, true, v);
 }
 
+__global__ void f8_value_kernel(__nv_bfloat16 *out, int to_ld, const uint8_t *x, matrix m,
+                                const double *amax)
+{
+    typedef fsdp_pack<uint8_t, VEC> few;
+    const lot_of_row at = my_lot(m.ncols);
+    const size_t from = at.row * m.ld + at.col, to = at.row * (size_t)to_ld;
+    const float scale = nn_f8_gathered_scale(*amax);
+    few read;
+    float v[VEC];
+
+    if (at.row >= (size_t)m.nrows)
+        return;
+    if (m.aligned && at.col + VEC <= (size_t)m.ncols)
+        read = *(const few *)(x + from);
+    else
+#pragma unroll
+        for (int i = 0; i < VEC; i++)
+            read.at[i] = at.col + (size_t)i < (size_t)m.ncols ? x[from + (size_t)i] : 0;
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+        v[i] = nn_f8_value(read.at[i]) * scale;
+    store8_last(out, to + at.col, to + (size_t)m.ncols, true, v);
+}
+
 extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
     const rule r = {a->f8, a->amax, a->scale};
+    const unsigned nblocks = blocks_for_lots((size_t)a->nrows, a->ncols, THREADS);
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, f8_decode_kernel,
-               blocks_for_lots((size_t)a->nrows, a->ncols, THREADS), THREADS,
-               (__nv_bfloat16 *)a->out, a->to_ld, FROM(a->x), matrix_of(a), r);
+    if (a->codes_amax) {
+        LAUNCH(lane, (f8_value_kernel), nblocks, THREADS, (__nv_bfloat16 *)a->out, a->to_ld,
+               (const uint8_t *)a->x, matrix_of_codes(a), a->codes_amax);
+        return fsdp_cuda_launched(lane, "f8_decode", err);
+    }
+    LAUNCH_FOR(a->dtype, lane, f8_decode_kernel, nblocks, THREADS, (__nv_bfloat16 *)a->out,
+               a->to_ld, FROM(a->x), matrix_of(a), r);
     return fsdp_cuda_launched(lane, "f8_decode", err);
 }

@@ -7,6 +7,8 @@
  *     input     dx = dy w      dy as it lies,  w transposed
  *     weight    dw = dyᵀ x     dy transposed,  x transposed
  *
+ * A w that was gathered in codes is an operand as it came, or is transposed byte by byte.
+ *
  * Elsewhere the values of the codes are multiplied as bf16, which holds them: the same products, as
  * fast as those of bf16.
  */
@@ -34,11 +36,17 @@ static bool is_aligned(const void *x)
     return (uintptr_t)x % NN_CUDA_F8_ALIGN == 0;
 }
 
+/* Of codes, which are operands as they lie, or are transposed in lots of NN_CUDA_F8_ALIGN. */
+static bool has_aligned_codes(const struct nn_product *g)
+{
+    return !g->b_amax || (is_aligned(g->b.at) && g->b.ld % NN_CUDA_F8_ALIGN == 0);
+}
+
 /* What cuBLASLt asks of such a product. */
 static bool fits_library(const struct nn_product *g)
 {
     const size_t row = (size_t)g->ldc * fsdp_dtype_nbytes(g->c_dtype);
-    return g->m % NN_CUDA_F8_ALIGN == 0 && g->n % NN_CUDA_F8_ALIGN == 0 &&
+    return has_aligned_codes(g) && g->m % NN_CUDA_F8_ALIGN == 0 && g->n % NN_CUDA_F8_ALIGN == 0 &&
            g->k % NN_CUDA_F8_ALIGN == 0 && row % NN_CUDA_F8_ALIGN == 0 && is_aligned(g->c) &&
            (!g->bias || is_aligned(g->bias)) &&
            !(g->a.f8 == FSDP_F8_E5M2 && g->b.f8 == FSDP_F8_E5M2);
@@ -80,6 +88,7 @@ static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product 
                                       .ncols = place[i].ncols,
                                       .dtype = from[i]->dtype,
                                       .f8 = from[i]->f8,
+                                      .codes_amax = i == 1 ? g->b_amax : NULL,
                                       .amax = (uint32_t *)(void *)g->work + at,
                                       .scale = g->work + NN_CUDA_F8_SCALE + at,
                                       .out = nn_at(to[i]->at, FSDP_F32, 0),
@@ -97,6 +106,10 @@ static struct nn_product product_of_codes(const struct nn_product *g,
 
     codes.a = (struct nn_matrix){a->out, g->k, false, g->a.f8, FSDP_F32};
     codes.b = (struct nn_matrix){b->out, g->k, true, g->b.f8, FSDP_F32};
+    if (b->codes_amax && !b->transposes) {
+        codes.b.at = b->x;
+        codes.b.ld = b->ld;
+    }
     codes.a_scale = a->scale;
     codes.b_scale = b->scale;
     if (g->c_dtype == FSDP_F32 || g->bias_dtype != g->c_dtype)
@@ -109,7 +122,8 @@ static int make_operands(struct fsdp_lane *lane, const struct nn_cuda_f8 operand
                          enum nn_f8_made kind, struct fsdp_err *err)
 {
     for (int i = from; i < 2; i++)
-        FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
+        if (!operand[i].codes_amax)
+            FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
     for (int i = from; i < 2; i++)
         FSDP_TRY(kind == NN_F8_CODES ? nn_cuda_f8_encode(lane, &operand[i], err)
                                      : nn_cuda_f8_decode(lane, &operand[i], err));
@@ -132,7 +146,9 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
     const bool is_there = g->made && *g->made == kind;
     if (!by_codes)
         tell_once(capability, g);
-    FSDP_TRY(fsdp_zero(lane, operand[is_there].amax, (is_there ? 1 : 2) * sizeof(uint32_t), err));
+    if (!is_there || !g->b_amax)
+        FSDP_TRY(
+            fsdp_zero(lane, operand[is_there].amax, (is_there ? 1 : 2) * sizeof(uint32_t), err));
     FSDP_TRY(make_operands(lane, operand, is_there, kind, err));
     if (g->made)
         *g->made = kind;

@@ -108,13 +108,15 @@ int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *args, str
  * becomes the greatest absolute value, as bits. Then its codes of type f8, nrows and ncols being
  * multiples of NN_CUDA_F8_ALIGN: out (nrows, ncols), or (ncols, nrows) where `transposes`; and
  * *scale, by which their values are multiplied. Or the values of its codes in bf16, rows to_ld
- * apart. */
+ * apart. Of an x that is codes of E4M3 already, which lie at multiples of NN_CUDA_F8_ALIGN, encode
+ * writes out where it `transposes` alone, and *scale. */
 enum { NN_CUDA_F8_ALIGN = 16 };
 struct nn_cuda_f8 {
     const void *x;
     int ld, nrows, ncols;
     enum fsdp_dtype dtype, f8;
-    uint32_t *amax;
+    const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is of dtype */
+    uint32_t *amax;           /* of what is no codes */
     float *scale;
     void *out;
     bool transposes;
