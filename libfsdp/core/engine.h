@@ -168,6 +168,7 @@ struct engine_offload {
 /* What views point at. */
 struct engine_view {
     const void **param;
+    const double **amax; /* [nparams] of those that are seen in codes */
     void **grad;
     bool *grad_written; /* [nparams] somebody asked to write it since it last began anew */
 };

@@ -30,8 +30,9 @@ enum {
     ENCODED = 8,
     TWO_LEVEL = 16,
     ODD = 32,
-    LONE = 64
-}; /* cell.how */
+    LONE = 64,
+    CODES = 128 /* modules take matrices in codes, except "scale" */
+};              /* cell.how */
 struct cell {
     int nranks, nnodes, accumulation;
     enum fsdp_strategy strategy;
@@ -44,6 +45,7 @@ struct board {
     float master[MAX_PARAMS][MAX_NELEM], grad[MAX_PARAMS][MAX_NELEM];
     float seen[MAX_PARAMS][MAX_NELEM]; /* what modules must see of the masters */
     int bad_param, bad_grad, bad_dtype, still;
+    int in_codes; /* elements that modules saw so */
     int coarser;  /* elements whose master has more bits than modules see */
     double worst; /* error of a gradient in parts of its bound */
 };
@@ -75,22 +77,25 @@ static void add(struct net *n, int module, const char *name, int ndim, uint64_t 
 }
 
 /* odd: the root's rows have lengths whose common multiple is large, so that it is chunked. */
-static void net_make(struct net *n, bool odd)
+static void net_make(struct net *n, unsigned how)
 {
+    const bool odd = how & ODD;
+    const unsigned codes = how & CODES ? FSDP_PARAM_CODES : 0;
+
     if (fsdp_module_tree_create(&n->tree, NULL) ||
         fsdp_module_add(n->tree, -1, "", "Net", &n->root, NULL))
         abort();
     add(n, n->root, "scale", odd ? 2 : 1, odd ? 2 : 7, odd ? 103 : 1, 0);
     fsdp_module_add(n->tree, n->root, "embed", "Embedding", &n->embed, NULL);
-    add(n, n->embed, "embed.weight", 2, odd ? 4 : 13, odd ? 101 : 6, 0);
+    add(n, n->embed, "embed.weight", 2, odd ? 4 : 13, odd ? 101 : 6, codes);
     for (int i = 0; i < NBLOCKS; i++) {
         char name[32];
         snprintf(name, sizeof name, "block.%d", i);
         fsdp_module_add(n->tree, n->root, name, "Block", &n->block[i], NULL);
         snprintf(name, sizeof name, "block.%d.w", i);
-        add(n, n->block[i], name, 2, 5, 6, 0);
+        add(n, n->block[i], name, 2, 5, 6, codes);
         snprintf(name, sizeof name, "block.%d.frozen", i);
-        add(n, n->block[i], name, 2, 3, 4, FSDP_PARAM_FROZEN);
+        add(n, n->block[i], name, 2, 3, 4, FSDP_PARAM_FROZEN | codes);
     }
     fsdp_module_add(n->tree, n->root, "head", "Head", &n->head, NULL);
     fsdp_module_tie(n->tree, n->head, n->tied, "head.weight", NULL);
@@ -163,7 +168,8 @@ static void see(float *out, const struct cell *c, const struct fsdp_tensor *tens
 struct work {
     struct board *board;
     const void *value;
-    void *grad; /* NULL: only look at the value */
+    const double *amax; /* of codes, else NULL */
+    void *grad;         /* NULL: only look at the value */
     size_t nelem;
     int param, row, use;
     enum fsdp_dtype param_dtype, grad_dtype;
@@ -174,9 +180,15 @@ struct work {
 static int work_run(void *arg, struct fsdp_err *err)
 {
     const struct work *w = arg;
+    float scale = 0x1p110f;
     (void)err;
+    while (w->amax && *w->amax * (double)scale > 448)
+        scale /= 2;
+    if (w->amax)
+        __atomic_add_fetch(&w->board->in_codes, (int)w->nelem, __ATOMIC_SEQ_CST);
     for (size_t i = 0; i < w->nelem; i++) {
-        float p = load(w->value, w->param_dtype, i);
+        float p = w->amax ? fsdp_f8_e4m3_to_f32(((const uint8_t *)w->value)[i]) / scale
+                          : load(w->value, w->param_dtype, i);
         if (p != w->board->seen[w->param][i])
             __atomic_add_fetch(&w->board->bad_param, 1, __ATOMIC_SEQ_CST);
         if (!w->grad)
@@ -197,6 +209,7 @@ static int uses(struct run *r, const struct fsdp_view *v, const char *prefix, bo
             continue;
         struct work w = {.board = r->board,
                          .value = v->param[p],
+                         .amax = v->amax[p],
                          .nelem = fsdp_tensor_nelem(&tensor),
                          .param = p,
                          .row = row,
@@ -415,7 +428,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     struct fsdp *f = NULL;
     int rc;
 
-    net_make(&r->net, r->cell.how & ODD);
+    net_make(&r->net, r->cell.how);
     r->rank = oob->rank;
     if ((rc = fsdp_device_open(&device, ranks_device(),
                                r->cell.how & THREADED ? FSDP_DEVICE_THREADED : 0, &err)) ||
@@ -445,14 +458,17 @@ static void run_cell(const struct cell *c)
         mmap(NULL, sizeof *run.board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int bad = ranks_run(c->nranks, c->nnodes, 60, rank_main, &run, NULL);
     snprintf(what, sizeof what,
-             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s%s%s",
+             "%s, %d ranks on %d nodes, %s reduced in %s, accumulation %d%s%s%s%s%s%s%s%s",
              fsdp_strategy_name(c->strategy), c->nranks, c->nnodes, fsdp_dtype_name(c->param),
              fsdp_dtype_name(c->reduce), c->accumulation, c->how & LAST ? " reduced last" : "",
              c->how & THREADED ? ", threaded" : "", c->how & OVERRIDDEN ? ", overrides" : "",
              c->how & ENCODED ? ", gathered in fp8" : "", c->how & TWO_LEVEL ? ", two levels" : "",
-             c->how & ODD ? ", chunked" : "", c->how & LONE ? ", frozen without masters" : "");
+             c->how & ODD ? ", chunked" : "", c->how & LONE ? ", frozen without masters" : "",
+             c->how & CODES ? ", taken in codes" : "");
     ok(bad == 0 && run.board->bad_dtype == 0 && run.board->bad_param == 0,
        "%s: parameters are their masters in the gathered type", what);
+    ok((run.board->in_codes > 0) == ((c->how & CODES) && (c->how & ENCODED)),
+       "%s: %d elements were seen in codes", what, run.board->in_codes);
     ok(run.board->bad_grad == 0 && run.board->worst > 0, "%s: gradients within %.2f of the bound",
        what, run.board->worst);
     /* Steps of 1e-4 are below the spacing of 16-bit values near 1. */
@@ -529,6 +545,14 @@ static void test_codec(void)
         {3, 1, 2, FSDP_NO_SHARD, FSDP_F32, FSDP_BF16, ENCODED | OVERRIDDEN | THREADED, 0},
         {3, 3, 1, FSDP_HYBRID_SHARD, FSDP_BF16, FSDP_F32, ENCODED, 0},
         {2, 2, 2, FSDP_HYBRID_SHARD_ZERO2, FSDP_F32, FSDP_F32, ENCODED | ODD, 0},
+        {3, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED | CODES, 0},
+        {4, 2, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_BF16, ENCODED | CODES | TWO_LEVEL | THREADED, 0},
+        {4, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED | CODES | THREADED, 2},
+        {5, 1, 1, FSDP_SHARD_GRAD_OP, FSDP_F16, FSDP_F32, ENCODED | CODES | OVERRIDDEN, 0},
+        {4, 2, 1, FSDP_HYBRID_SHARD, FSDP_F32, FSDP_BF16, ENCODED | CODES | ODD, 0},
+        {1, 1, 2, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, ENCODED | CODES, 0},
+        {2, 1, 1, FSDP_NO_SHARD, FSDP_F32, FSDP_F32, ENCODED | CODES | OVERRIDDEN | THREADED, 0},
+        {2, 1, 1, FSDP_FULL_SHARD, FSDP_BF16, FSDP_F32, CODES, 0},
     };
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
         run_cell(&cells[i]);
@@ -639,7 +663,7 @@ static void test_plan(void)
     char *text = NULL;
     size_t nbytes;
 
-    net_make(&n, false);
+    net_make(&n, 0);
     fsdp_device_open(&device, ranks_device(), 0, &err);
     row.class_name = "Block";
     row.param_dtype = FSDP_F32;

@@ -11,21 +11,37 @@
 
 /* ---- units by hand --------------------------------------------------------------------------- */
 
-/* All shards of a flat, in order, as the model sees them. */
+/* The flat in param_dtype; behind it the slot that it is gathered into, where modules see codes. */
+static uint64_t by_hand_nbytes(const struct flat *flat)
+{
+    return flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype);
+}
+
+static char *by_hand_slot(const struct fsdp *f, int flat_index)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    char *whole = f->flats[flat_index].by_hand;
+    return flat->any_codes ? whole + gather_aligned(by_hand_nbytes(flat)) : whole;
+}
+
+/* All shards of a flat, in order. */
 static int gather_by_hand(struct fsdp *f, int flat_index, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
     struct flat_state *s = &f->flats[flat_index];
     struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    void *slot = by_hand_slot(f, flat_index);
 
     if (flat->whole)
-        return fsdp_copy(lane, s->by_hand, s->param, gather_shard_nbytes(flat), err);
+        return fsdp_copy(lane, slot, s->param, gather_shard_nbytes(flat), err);
     if (offload_param(f, flat_index))
-        FSDP_TRY(gather_load(f, flat_index, s->by_hand, lane, err));
+        FSDP_TRY(gather_load(f, flat_index, slot, lane, err));
     if (f->mesh->inner_size)
-        FSDP_TRY(gather_outer(f, flat_index, s->by_hand, lane, err));
-    FSDP_TRY(gather_flat(f, flat_index, s->by_hand, lane, err));
-    return gather_is_unpacked(flat) ? gather_unpack(f, flat_index, s->by_hand, lane, err) : FSDP_OK;
+        FSDP_TRY(gather_outer(f, flat_index, slot, lane, err));
+    FSDP_TRY(gather_flat(f, flat_index, slot, lane, err));
+    if (flat->any_codes)
+        return gather_decode_seen(f, flat_index, s->by_hand, slot, lane, err);
+    return gather_is_unpacked(flat) ? gather_unpack(f, flat_index, slot, lane, err) : FSDP_OK;
 }
 
 static int check_module(const struct fsdp_module_tree *tree, int module, struct fsdp_err *err)
@@ -42,8 +58,11 @@ static int take_memory(struct fsdp *f, const struct unit *unit, struct fsdp_err 
         int flat = unit->flats[k];
         if (flat < 0 || k == UNIT_CARRIED)
             continue;
-        f->flats[flat].by_hand = fsdp_device_alloc(
-            f->device, gather_slot_nbytes(&f->units.flats[flat]), "unit unsharded by hand", err);
+        const struct flat *of = &f->units.flats[flat];
+        const uint64_t nbytes =
+            gather_slot_nbytes(of) + (of->any_codes ? gather_aligned(by_hand_nbytes(of)) : 0);
+        f->flats[flat].by_hand =
+            fsdp_device_alloc(f->device, nbytes, "unit unsharded by hand", err);
         if (!f->flats[flat].by_hand)
             return FSDP_ENOMEM;
     }

@@ -51,11 +51,8 @@ static void plan_parts(struct fsdp *f, struct cursor *c, struct rows *rows)
         const struct sched_op *op = &sched->ops[i];
         const struct flat *flat = op->flat >= 0 ? &f->units.flats[op->flat] : NULL;
         if (op->kind == SCHED_KEEP_PART && op->micro == 0)
-            f->flats[op->flat].part =
-                take_row(c,
-                         flat_full_nelem(flat) / (uint64_t)f->mesh->regather_size *
-                             fsdp_dtype_nbytes(flat->param_dtype),
-                         &rows->kept);
+            f->flats[op->flat].part = take_row(
+                c, gather_whole_nbytes(flat) / (uint64_t)f->mesh->regather_size, &rows->kept);
     }
 }
 
@@ -379,6 +376,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->mem.modules =
               fsdp_alloc((size_t)f->units.nmodules, sizeof *f->mem.modules, "modules", err)) ||
         !(f->view.param = fsdp_alloc(nparams, sizeof *f->view.param, "view", err)) ||
+        !(f->view.amax = fsdp_alloc(nparams, sizeof *f->view.amax, "view", err)) ||
         !(f->view.grad = fsdp_alloc(nparams, sizeof *f->view.grad, "view", err)) ||
         !(f->view.grad_written = fsdp_alloc(nparams, sizeof *f->view.grad_written, "view", err)) ||
         !(f->mem.grad_slots = fsdp_alloc(nflats + 2, sizeof *f->mem.grad_slots, "slots", err)) ||
@@ -522,6 +520,7 @@ void arena_destroy(struct fsdp *f)
     fsdp_free(f->flats);
     fsdp_free(f->mem.modules);
     fsdp_free(f->view.param);
+    fsdp_free(f->view.amax);
     fsdp_free(f->view.grad);
     fsdp_free(f->view.grad_written);
     fsdp_free(f->mem.grad_slots);

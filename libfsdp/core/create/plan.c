@@ -269,7 +269,8 @@ static void write_units(const struct fsdp *f, FILE *to)
             for (int d = 0; d < flat->tensors[i].ndim; d++)
                 fprintf(to, "%s%llu", d ? ", " : "", (unsigned long long)flat->tensors[i].shape[d]);
             const struct param *p = &f->tree->params[flat->params[i]];
-            fprintf(to, "] init %d %.9g\n", (int)p->init.kind, (double)p->init.scale);
+            fprintf(to, "] init %d %.9g%s\n", (int)p->init.kind, (double)p->init.scale,
+                    flat->codes[i] ? ", seen in codes" : "");
         }
     }
 }

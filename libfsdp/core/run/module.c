@@ -24,6 +24,7 @@ int fsdp_module_enter(struct fsdp *f, int module, enum fsdp_phase phase, struct 
         .param_dtype = f->units.units[unit].param_dtype,
         .grad_dtype = f->units.units[unit].reduce_dtype,
         .param = f->view.param,
+        .amax = f->view.amax,
         .grad = f->view.grad,
         .loss_scale = &f->scalars.scale->factor,
         .saved = f->mem.modules[module].saved,

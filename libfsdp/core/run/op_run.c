@@ -34,15 +34,14 @@ static int exec_unpack(struct fsdp *f, const struct sched_op *op, struct fsdp_er
 }
 
 /* Kept parts: rank j of the small group keeps part j of the gathered flat (fsdp_opts). */
-static uint64_t part_nelem(const struct fsdp *f, int flat)
+static uint64_t part_nbytes(const struct fsdp *f, int flat)
 {
-    return flat_full_nelem(&f->units.flats[flat]) / (uint64_t)f->mesh->regather_size;
+    return gather_whole_nbytes(&f->units.flats[flat]) / (uint64_t)f->mesh->regather_size;
 }
 
 static int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    size_t nbytes =
-        part_nelem(f, op->flat) * fsdp_dtype_nbytes(f->units.flats[op->flat].param_dtype);
+    size_t nbytes = part_nbytes(f, op->flat);
     int part = f->mesh->rank % f->mesh->regather_size;
     char *slot = f->mem.param_slots[FSDP_TRAIN][op->slot];
     return fsdp_copy(f->lanes[SCHED_GATHERS], f->flats[op->flat].part, slot + (size_t)part * nbytes,
@@ -51,9 +50,11 @@ static int exec_keep_part(struct fsdp *f, const struct sched_op *op, struct fsdp
 
 static int exec_regather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    return fsdp_comm_all_gather(f->mesh->regather, f->mem.param_slots[FSDP_TRAIN][op->slot],
-                                f->flats[op->flat].part, part_nelem(f, op->flat),
-                                f->units.flats[op->flat].param_dtype, f->lanes[SCHED_GATHERS], err);
+    const struct flat *flat = &f->units.flats[op->flat];
+    const enum fsdp_dtype dtype = flat->any_codes ? FSDP_U8 : flat->param_dtype;
+    return fsdp_comm_all_gather(
+        f->mesh->regather, f->mem.param_slots[FSDP_TRAIN][op->slot], f->flats[op->flat].part,
+        part_nbytes(f, op->flat) / fsdp_dtype_nbytes(dtype), dtype, f->lanes[SCHED_GATHERS], err);
 }
 
 /* ---- reducing -------------------------------------------------------------------------------- */

@@ -2,13 +2,17 @@
 /* Views: a unit's parameters and gradients appear when its root module is entered, and go when it
  * is left. */
 #include "view.h"
+#include "core/state/gather.h"
 
 static void show_param(struct fsdp *f, int flat_index, char *full)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
-    for (int i = 0; i < flat->ntensors; i++)
-        f->view.param[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
+    for (int i = 0; i < flat->ntensors; i++) {
+        const bool codes = full && flat->codes[i];
+        f->view.param[flat->params[i]] = full ? full + flat->seen[i] : NULL;
+        f->view.amax[flat->params[i]] =
+            codes ? &f->encoding.amax[gather_amax_index(flat, i)] : NULL;
+    }
 }
 
 static void show_grad(struct fsdp *f, int flat_index, char *full)

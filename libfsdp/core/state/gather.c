@@ -11,6 +11,8 @@ enum { DECODE_NELEM = 1 << 22 };
 void gather_plan(struct fsdp *f)
 {
     f->encoding.namax = 0;
+    for (int k = 0; k < f->units.nflats; k++)
+        gather_see(&f->units.flats[k]);
     for (int pass = 0; pass < 2; pass++) { /* the trainable ones first */
         for (int k = 0; k < f->units.nflats; k++) {
             struct flat *flat = &f->units.flats[k];
@@ -69,7 +71,7 @@ int gather_load(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *la
 static int all_gather(struct fsdp_comm *comm, const struct flat *flat, void *recv, const void *send,
                       uint64_t nshards, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    if (flat_travels_encoded(flat))
+    if (flat_travels_encoded(flat) || flat->any_codes)
         return fsdp_comm_all_gather(comm, recv, send, nshards * gather_shard_nbytes(flat), FSDP_U8,
                                     lane, err);
     return fsdp_comm_all_gather(comm, recv, send, nshards * flat->cut.shard_nelem,
@@ -118,10 +120,10 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, const str
                        const char *sent, char *slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
     const uint64_t shard_nbytes = gather_shard_nbytes(flat);
-    const size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
+    const size_t elem = gather_seen_elem(flat, i);
     const struct fsdp_pieces pieces = {
         .count = (size_t)rows->count, .dst_step = rows->nelem * elem, .src_step = shard_nbytes};
-    char *to = slot + (flat->cut.start[i] + rows->first) * elem;
+    char *to = slot + flat->seen[i] + rows->first * elem;
 
     sent += (uint64_t)rows->rank * shard_nbytes;
     if (flat->nf4) {
@@ -142,12 +144,11 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, const str
             lane, to, sent + gather_raw_start(flat, i) + rows->first * elem, rows->nelem * elem,
             &(struct fsdp_pieces){pieces.count, pieces.dst_step, shard_nbytes + pieces.dst_step},
             err);
-    int before = 0;
-    for (int k = 0; k < i; k++)
-        before += gather_is_encoded(flat, k);
-    return flat->codec->decode(lane, to, flat->param_dtype,
-                               sent + rows->pos * flat->codec->elem_nbytes, rows->nelem, &pieces,
-                               &f->encoding.amax[flat->first_amax + before], err);
+    sent += rows->pos * flat->codec->elem_nbytes;
+    if (flat->codes[i])
+        return fsdp_copy_pieces(lane, to, sent, rows->nelem * elem, &pieces, err);
+    return flat->codec->decode(lane, to, flat->param_dtype, sent, rows->nelem, &pieces,
+                               &f->encoding.amax[gather_amax_index(flat, i)], err);
 }
 
 /* One call for a tensor, or two where the last rank has fewer rows than the others. */
@@ -200,6 +201,25 @@ int gather_unpack(struct fsdp *f, int flat_index, void *slot, struct fsdp_lane *
     return FSDP_OK;
 }
 
+int gather_decode_seen(struct fsdp *f, int flat_index, void *dst, const void *slot,
+                       struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    const struct flat *flat = &f->units.flats[flat_index];
+    const size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
+
+    for (int i = 0; i < flat->ntensors; i++) {
+        const uint64_t nelem = fsdp_tensor_nelem(&flat->tensors[i]);
+        const char *from = (const char *)slot + flat->seen[i];
+        char *to = (char *)dst + flat->cut.start[i] * elem;
+        if (flat->codes[i])
+            FSDP_TRY(flat->codec->decode(lane, to, flat->param_dtype, from, nelem, NULL,
+                                         &f->encoding.amax[gather_amax_index(flat, i)], err));
+        else
+            FSDP_TRY(fsdp_copy(lane, to, from, nelem * elem, err));
+    }
+    return FSDP_OK;
+}
+
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 /* Whole rows of a tensor that is encoded and decoded at once. */
@@ -218,7 +238,7 @@ uint64_t gather_encoded_nbytes(const struct units *units)
         const struct flat *flat = &units->flats[k];
         for (int i = 0; flat->codec && !flat_travels_encoded(flat) && i < flat->ntensors; i++) {
             uint64_t nbytes = decoded_nelem(&flat->tensors[i]) * flat->codec->elem_nbytes;
-            if (gather_is_encoded(flat, i) && nbytes > most)
+            if (gather_is_encoded(flat, i) && !flat->codes[i] && nbytes > most)
                 most = nbytes;
         }
     }
@@ -235,8 +255,10 @@ static int encode_here(struct fsdp *f, int flat_index, int i, const double *amax
     uint64_t nelem = fsdp_tensor_nelem(tensor), most = decoded_nelem(tensor);
     const float *master = f->flats[flat_index].master + flat->cut.start[i];
     size_t elem = fsdp_dtype_nbytes(flat->param_dtype);
-    char *param = (char *)f->flats[flat_index].param + flat->cut.start[i] * elem;
+    char *param = (char *)f->flats[flat_index].param + flat->seen[i];
 
+    if (flat->codes[i])
+        return flat->codec->encode(lane, param, master, nelem, amax, err);
     if (!amax)
         return fsdp_cast(lane, param, flat->param_dtype, master, FSDP_F32, nelem, err);
     for (uint64_t at = 0; at < nelem; at += most) {
@@ -414,4 +436,5 @@ const struct fsdp_gather_codec fsdp_gather_float8 = {
     .applies = float8_applies,
     .encode = float8_encode,
     .decode = float8_decode,
+    .codes = FSDP_F8_E4M3,
 };

@@ -3,10 +3,14 @@
  * gather.h: how a flat's shards become the whole flat. As they are, in param_dtype; or encoded:
  *
  *   what a rank sends    [ shard_nelem encoded elements | tensors that are not encoded, whole ]
- *   slot                 [ the flat in param_dtype | what every rank sent, in their order ]
+ *   slot                 [ the flat as modules see it | what every rank sent, in their order ]
  *
  * In a group of one nothing is sent: gather_encode decodes at once, into the shard. Modules see the
  * same bits.
+ *
+ * Modules see the flat in param_dtype, but the codes of those tensors that they take so
+ * (FSDP_PARAM_CODES). Ranks send their rows of all tensors one after another, so that a tensor's
+ * codes come in pieces, and are copied together.
  *
  * A flat in NF4 is sent as nf4.h says, and a group of one decodes it, too, when it is gathered.
  *
@@ -20,7 +24,7 @@
 
 /* ---- gather_size.c: pure ---- */
 
-/* What a rank sends; the flat in param_dtype; and the slot, with both. */
+/* What a rank sends; the flat as modules see it; and the slot, with both. */
 uint64_t gather_shard_nbytes(const struct flat *flat);
 uint64_t gather_whole_nbytes(const struct flat *flat);
 uint64_t gather_slot_nbytes(const struct flat *flat);
@@ -28,6 +32,12 @@ uint64_t gather_slot_nbytes(const struct flat *flat);
  * end. Parts begin at multiples of what `aligned` rounds up to. */
 bool gather_is_encoded(const struct flat *flat, int i);
 uint64_t gather_raw_start(const struct flat *flat, int i);
+/* Lays out the flat as modules see it. */
+void gather_see(struct flat *flat);
+/* Bytes of an element of tensor i there. */
+size_t gather_seen_elem(const struct flat *flat, int i);
+/* An encoded tensor's number among all of them. */
+int gather_amax_index(const struct flat *flat, int i);
 uint64_t gather_aligned(uint64_t nbytes);
 
 /* ---- gather.c ---- */
@@ -35,7 +45,7 @@ uint64_t gather_aligned(uint64_t nbytes);
 /* Memory for what a group of one encodes and decodes at once; 0 where there is none. Pure. */
 uint64_t gather_encoded_nbytes(const struct units *units);
 
-/* Numbers the encoded tensors. Local. */
+/* Numbers the encoded tensors, and says what modules see of them in codes. Local. */
 void gather_plan(struct fsdp *f);
 /* Where shards are offloaded this comes first: it brings the rank's to its place. Enqueues. */
 int gather_load(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, struct fsdp_err *err);
@@ -49,6 +59,11 @@ int gather_flat(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, st
 bool gather_is_unpacked(const struct flat *flat);
 int gather_unpack(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane,
                   struct fsdp_err *err);
+
+/* Where modules see codes: dst = the flat in param_dtype (flat_full_nelem), from a slot with it as
+ * they see it. Enqueues. */
+int gather_decode_seen(struct fsdp *f, int flat, void *dst, const void *slot,
+                       struct fsdp_lane *lane, struct fsdp_err *err);
 
 /* The greatest absolute values of the encoded tensors over all ranks: of the trainable ones, or of
  * all. Enqueues on the compute lane. Collective. */

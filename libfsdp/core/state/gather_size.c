@@ -32,12 +32,52 @@ uint64_t gather_shard_nbytes(const struct flat *flat)
         return nf4_shard_nbytes(flat);
     if (flat_travels_encoded(flat))
         return gather_raw_start(flat, flat->ntensors);
-    return flat->cut.shard_nelem * fsdp_dtype_nbytes(flat->param_dtype);
+    return gather_whole_nbytes(flat) / (uint64_t)flat->cut.nranks;
 }
 
+size_t gather_seen_elem(const struct flat *flat, int i)
+{
+    return flat->codes[i] ? flat->codec->elem_nbytes : fsdp_dtype_nbytes(flat->param_dtype);
+}
+
+/* Elements of the flat from tensor i to the next. */
+static uint64_t room_nelem(const struct flat *flat, int i)
+{
+    return (i + 1 < flat->ntensors ? flat->cut.start[i + 1] : flat_full_nelem(flat)) -
+           flat->cut.start[i];
+}
+
+void gather_see(struct flat *flat)
+{
+    uint64_t at = 0;
+
+    flat->any_codes = false;
+    for (int i = 0; i < flat->ntensors; i++) {
+        flat->codes[i] &= gather_is_encoded(flat, i) && flat->codec->codes == FSDP_F8_E4M3;
+        flat->any_codes |= flat->codes[i];
+    }
+    for (int i = 0; i < flat->ntensors; i++) {
+        flat->seen[i] = at;
+        at += room_nelem(flat, i) * gather_seen_elem(flat, i);
+        at = flat->any_codes ? gather_aligned(at) : at;
+    }
+    flat->seen[flat->ntensors] = at;
+}
+
+int gather_amax_index(const struct flat *flat, int i)
+{
+    int index = flat->first_amax;
+    for (int k = 0; k < i; k++)
+        index += gather_is_encoded(flat, k);
+    return index;
+}
+
+/* With codes, each rank's part of it is a whole number of aligned bytes (reshard_after_forward). */
 uint64_t gather_whole_nbytes(const struct flat *flat)
 {
-    return flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype);
+    const uint64_t nbytes = flat->seen[flat->ntensors];
+    const uint64_t each = PIECE_ALIGN * (uint64_t)flat->cut.nranks;
+    return flat->any_codes ? (nbytes + each - 1) / each * each : nbytes;
 }
 
 uint64_t gather_slot_nbytes(const struct flat *flat)

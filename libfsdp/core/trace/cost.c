@@ -59,7 +59,7 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
         return sizes;
     const struct flat *flat = &f->units.flats[op->flat];
     sizes.sent_nbytes = gather_shard_nbytes(flat) * (uint64_t)mesh->shard_size;
-    sizes.param_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->param_dtype);
+    sizes.param_nbytes = gather_whole_nbytes(flat);
     sizes.grad_nbytes = f->plan.sched_flats[op->flat].grad_nbytes;
     sizes.shard_nbytes = flat->cut.shard_nelem * sizeof(float);
     sizes.state_nbytes = offload_copied_nbytes(f, op->flat);

@@ -123,30 +123,44 @@ int overrides_apply(struct units *units, const struct fsdp_module_tree *tree,
     return check_tied(units, tree, err);
 }
 
+/* Names that were not seen before, joined in a text. */
+struct name_list {
+    char *out;
+    size_t out_nbytes, len;
+    const char *seen[4];
+    int nseen;
+};
+
+static void add_name(struct name_list *to, const char *name)
+{
+    for (int i = 0; i < to->nseen; i++)
+        if (!strcmp(to->seen[i], name))
+            return;
+    if (to->nseen == 4 || to->len >= to->out_nbytes)
+        return;
+    to->seen[to->nseen++] = name;
+    to->len += (size_t)snprintf(to->out + to->len, to->out_nbytes - to->len, "%s%s",
+                                to->len ? " and " : "", name);
+}
+
 const char *overrides_dtypes(char *out, size_t out_nbytes, const struct units *units,
                              enum overrides_what what)
 {
-    const char *seen[4];
-    int nseen = 0;
-    size_t len = 0;
+    struct name_list list = {.out = out, .out_nbytes = out_nbytes};
 
     *out = 0;
-    for (int k = 0; k < units->nflats && nseen < 4; k++) {
+    for (int k = 0; k < units->nflats; k++) {
         const struct flat *flat = &units->flats[k];
         const bool sent = what == OVERRIDES_GATHERED || what == OVERRIDES_PLAIN;
-        const char *name =
-            fsdp_dtype_name(what == OVERRIDES_REDUCED ? flat->reduce_dtype : flat->param_dtype);
-        int i = 0;
         if (what == OVERRIDES_PLAIN && flat->nf4)
             continue;
         if (sent && (flat->nf4 || flat_travels_encoded(flat)))
-            name = flat_sent_name(flat);
-        while (i < nseen && strcmp(seen[i], name))
-            i++;
-        if (i < nseen || len >= out_nbytes)
-            continue;
-        seen[nseen++] = name;
-        len += (size_t)snprintf(out + len, out_nbytes - len, "%s%s", len ? " and " : "", name);
+            add_name(&list, flat_sent_name(flat));
+        else
+            add_name(&list, fsdp_dtype_name(what == OVERRIDES_REDUCED ? flat->reduce_dtype
+                                                                      : flat->param_dtype));
+        if (what == OVERRIDES_COMPUTED && flat->any_codes)
+            add_name(&list, flat->codec->name);
     }
     return out;
 }

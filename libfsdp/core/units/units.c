@@ -239,13 +239,16 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
                           .nf4 = kind == UNIT_NF4};
     flat->tensors = fsdp_alloc((size_t)ntensors, sizeof *flat->tensors, "unit tensors", err);
     flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
+    flat->seen = fsdp_alloc((size_t)ntensors + 1, sizeof *flat->seen, "unit tensors", err);
+    flat->codes = fsdp_alloc((size_t)ntensors, sizeof *flat->codes, "unit tensors", err);
     u->units[unit].flats[kind] = u->nflats++;
-    if (!flat->tensors || !flat->params)
+    if (!flat->tensors || !flat->params || !flat->seen || !flat->codes)
         return FSDP_ENOMEM;
     for (int p = 0; p < tree->nparams; p++) {
         if (u->flat_of_param[p] != unit || kinds[p] != kind)
             continue;
         flat->params[flat->ntensors] = p;
+        flat->codes[flat->ntensors] = tree->params[p].flags & FSDP_PARAM_CODES;
         flat->tensors[flat->ntensors++] = tree->params[p].tensor;
     }
     FSDP_TRY(fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors,
@@ -341,6 +344,8 @@ void units_destroy(struct units *units)
     for (int f = 0; f < units->nflats; f++) {
         fsdp_free(units->flats[f].tensors);
         fsdp_free(units->flats[f].params);
+        fsdp_free(units->flats[f].seen);
+        fsdp_free(units->flats[f].codes);
         fsdp_cut_destroy(&units->flats[f].cut);
     }
     fsdp_free(units->units);

@@ -21,6 +21,11 @@ struct flat {
     int ntensors;
     struct fsdp_tensor *tensors; /* as stored; names borrowed from the tree */
     int *params;                 /* [ntensors] index in the tree */
+    /* As modules see it, once it is planned (gather_plan): where each tensor begins, in bytes, and
+     * the end of the last; whether it is codes. */
+    uint64_t *seen; /* [ntensors + 1] */
+    bool *codes;    /* [ntensors] before: may it be (FSDP_PARAM_CODES)? */
+    bool any_codes;
     struct fsdp_cut cut;
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
     const struct fsdp_gather_codec *codec;     /* NULL: modules see the masters in param_dtype */

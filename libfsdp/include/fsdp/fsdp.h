@@ -83,6 +83,9 @@ struct fsdp_gather_codec {
     int (*decode)(struct fsdp_lane *lane, void *dst, enum fsdp_dtype dst_dtype, const void *src,
                   size_t nelem, const struct fsdp_pieces *pieces, const double *amax,
                   struct fsdp_err *err);
+    /* F8_E4M3: encoded elements are those of fsdp_quantize, and are not decoded for modules that
+     * take them so (FSDP_PARAM_CODES). 0: all are decoded. */
+    enum fsdp_dtype codes;
 };
 /* Tensors of two and more dimensions in F8_E4M3, each with one scale, a power of two. */
 extern const struct fsdp_gather_codec fsdp_gather_float8;
@@ -230,6 +233,10 @@ struct fsdp_view {
     struct fsdp_lane *lane;                  /* where the module's work is enqueued */
     enum fsdp_dtype param_dtype, grad_dtype; /* of this module's parameters and gradients */
     const void *const *param;
+    /* Device scalar of a parameter that is in codes, F8_E4M3, in place of param_dtype: the whole
+     * tensor's greatest absolute value, from which their scale follows (fsdp_dequantize). NULL: it
+     * is in param_dtype. */
+    const double *const *amax;
     void *const *grad; /* BACKWARD only, of trainable parameters */
     /* Device scalar with which the gradient of the loss is multiplied, besides the model's own
      * factors: against underflow in fp16 (optim.h), else 1. It changes from step to step. */

@@ -24,6 +24,9 @@ enum {
      * checkpoints have. A view shows NULL. */
     FSDP_PARAM_CARRIED = 4,
     FSDP_PARAM_LINEAR = 8, /* the matrix of a linear map: fsdp_opts.frozen_in_nf4 is about these */
+    /* Its modules also take it as codes of 8 bits: where it is gathered in them, it is not decoded
+     * (fsdp_view.amax). */
+    FSDP_PARAM_CODES = 16,
 };
 
 /* Empty tree. Its names are copied. */
