@@ -33,7 +33,7 @@ static struct matrix matrix_of(const struct model *m, const struct stack_block *
 
 static const void *weight_at(const struct matrix *x)
 {
-    return nn_at(x->w->w, x->w->w_dtype, x->at);
+    return x->w->w_amax ? (const uint8_t *)x->w->w + x->at : nn_at(x->w->w, x->w->w_dtype, x->at);
 }
 
 static const void *bias_at(const struct matrix *x)
@@ -72,6 +72,7 @@ static int run_linear(const struct model *m, const struct stack_block *blk,
                                    .w_dtype = matrix->w->w_dtype,
                                    .dw_dtype = matrix->w->dw_dtype,
                                    .f8 = matrix->f8,
+                                   .w_amax = matrix->w->w_amax,
                                    .made = o->made};
     return run[way](blk->lane, &args, err);
 }
@@ -98,6 +99,7 @@ static int run_affine(const struct model *m, const struct stack_block *blk,
                                    .w_dtype = matrix->w->w_dtype,
                                    .dw_dtype = matrix->w->dw_dtype,
                                    .f8 = matrix->f8,
+                                   .w_amax = matrix->w->w_amax,
                                    .made = o->made};
     return run[way](blk->lane, &args, err);
 }

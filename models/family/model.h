@@ -81,6 +81,7 @@ struct model_f8 {
     /* As model_lora.targets; borrowed until set_f8 returns. Experts and routers are none. */
     const char *const *targets;
     int ntargets;
+    bool gathered; /* weights are gathered in E4M3: for the clock (fsdp_module_add_work) */
 };
 
 /* What config.json says besides the architecture. */

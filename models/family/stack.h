@@ -61,6 +61,7 @@ struct stack_weight {
     bool by_expert;         /* of an adapter: A is (experts r, cols), B is (rows, r experts) */
     struct stack_rank rank; /* of an adapter's A */
     struct nn_f8 f8;        /* of its products; zeros: they are not in 8 bits */
+    bool f8_gathered;       /* then: it is gathered in E4M3 */
 };
 
 /* Where a slot's values are: in which weight, and of a matrix which of its nout outputs. */
@@ -137,6 +138,7 @@ struct stack_param {
     void *dw; /* backward; NULL: not wanted */
     float dw_beta;
     enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
+    const double *w_amax;              /* likewise */
 };
 
 /* Elements of one expert's. */
@@ -381,6 +383,8 @@ void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err);
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err);
+/* Do products in 8 bits alone read the weight, so that they can take it as codes? */
+bool stack_takes_codes(const struct model *m, int weight);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 /* Embedding and head are units of their own where they are not tied: together in the root's unit

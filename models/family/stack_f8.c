@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which linear maps have products in 8 bits. */
-#include "stack.h"
+#include "layer.h"
 
 /* Which experts a row goes to is decided by small differences, and the products are small. */
 static bool is_router(const struct model *m, int weight)
@@ -31,10 +31,25 @@ int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *er
             if (!m->weight[w].cols || is_router(m, w) || !stack_is_target(m, f8->targets[i], w))
                 continue;
             m->weight[w].f8 = (struct nn_f8){.dtype = f8->dtype, .grad_dtype = f8->grad_dtype};
+            m->weight[w].f8_gathered = f8->gathered;
             fits = true;
         }
         if (!fits)
             return refuse_target(m, f8->targets[i], err);
     }
     return FSDP_OK;
+}
+
+/* Of a weight with magnitudes, DoRA takes the lengths of its rows, too. */
+static bool has_magnitudes(const struct model *m, int weight)
+{
+    bool any = false;
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        any |= m->place[slot].weight == weight && layer_has_magnitudes(m, (enum stack_slot)slot);
+    return any;
+}
+
+bool stack_takes_codes(const struct model *m, int weight)
+{
+    return m->weight[weight].f8.dtype == FSDP_F8_E4M3 && !has_magnitudes(m, weight);
 }

@@ -93,6 +93,7 @@ static struct stack_param param_of(const struct fsdp_view *view, int param, bool
         .dw_beta = backward ? fsdp_view_grad_beta(view, param) : 0,
         .w_dtype = view->param_dtype,
         .dw_dtype = view->grad_dtype,
+        .w_amax = view->amax[param],
     };
 }
 

@@ -26,6 +26,7 @@ struct pass {
     size_t saved;               /* planned bytes of what lives from forward to backward */
     double dropout;
     void (*use_ops)(struct model *model);
+    const struct fsdp_gather_codec *codec;
     double loss;
     float *grad; /* of all parameters, one after the other */
     size_t nelem;
@@ -66,6 +67,7 @@ static int run(struct pass *p)
     p->loss = 0;
     p->nelem = 0;
     setup.use_ops = p->use_ops;
+    setup.opts.gather_codec = p->codec;
     setup.opts.accumulation = p->nbatches;
     setup.opts.activation_checkpointing = p->recompute;
     setup.opts.checkpoint_modules = p->modules;
@@ -227,6 +229,8 @@ static void test_dropout(const char *folder)
 static struct {
     bool alone;              /* each product rounds what it reads */
     int nproducts, nrounded; /* that read x; and those that rounded it */
+    int ncodes;              /* that took w as codes */
+    const char *dora;        /* a map with such an adapter; NULL: none */
 } eights;
 
 #define COUNTED(name, type)                                                                        \
@@ -236,6 +240,7 @@ static struct {
         own.made = eights.alone ? NULL : own.made;                                                 \
         eights.nproducts += own.f8.dtype != 0;                                                     \
         eights.nrounded += own.f8.dtype && (!own.made || !*own.made);                              \
+        eights.ncodes += own.w && own.w_amax;                                                      \
         return nn_cpu_##name(lane, &own, e);                                                       \
     }
 COUNTED(linear_forward, nn_linear)
@@ -254,7 +259,13 @@ static void use_counted(struct model *m)
     ops.affine_forward = counted_affine_forward;
     ops.affine_backward_weight = counted_affine_backward_weight;
     m->nn = &ops;
-    stack_set_f8(m, &(struct model_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, all, 1}, &err);
+    if (eights.dora)
+        stack_set_lora(
+            m,
+            &(struct model_lora){
+                .r = 2, .scale = 1, .targets = &eights.dora, .ntargets = 1, .dora = true},
+            &err);
+    stack_set_f8(m, &(struct model_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, all, 1, false}, &err);
 }
 
 /* Of q, k, v, o, gate, up and down, or of all without gate, 4 round what they read. */
@@ -278,9 +289,38 @@ static void test_eights(const char *folder, int nmaps)
     free(alone.grad), free(shared.grad);
 }
 
+/* A pass whose weights are gathered in 8 bits, with this codec. */
+static int run_gathered(struct pass *p, const struct fsdp_gather_codec *codec)
+{
+    p->use_ops = use_counted;
+    p->codec = codec;
+    eights.nproducts = eights.ncodes = 0;
+    return run(p);
+}
+
+/* Products take codes as they came, with the bits that they have of decoded values: `expected` of
+ * them forward. */
+static void test_gathered(const char *folder, int expected, const char *dora)
+{
+    struct fsdp_gather_codec without = fsdp_gather_float8;
+    struct pass decoded = plain(folder), codes = plain(folder);
+
+    eights.dora = dora;
+    without.codes = FSDP_F32;
+    int rc = run_gathered(&decoded, &without);
+    const int none = eights.ncodes;
+    rc |= run_gathered(&codes, &fsdp_gather_float8);
+    ok(!rc && none == 0 && eights.ncodes == expected, "%s: %d products take codes%s%s", folder,
+       eights.ncodes, dora ? ", with DoRA of " : "", dora ? dora : "");
+    ok(equal(&codes, &decoded), "%s: the bits are those of decoded weights", folder);
+    free(decoded.grad), free(codes.grad);
+    eights.dora = NULL;
+}
+
 int main(void)
 {
     static const char *const folders[] = {"gpt2-tiny", "llama-odd"};
+    static const char *const adapted[] = {"mlp.c_proj", "down_proj"};
 
     if (fsdp_oob_self_create(&oob, &err))
         return 1;
@@ -291,6 +331,9 @@ int main(void)
         test_documents(folders[i]);
         test_dropout(folders[i]);
         test_eights(folders[i], i ? 7 : 6);
+        /* Of two layers, or three; an adapter of DoRA reads the values of its matrix. */
+        test_gathered(folders[i], i ? 3 * 7 : 2 * 6, NULL);
+        test_gathered(folders[i], i ? 3 * 6 : 2 * 5, adapted[i]);
     }
     oob->close(oob);
     return tap_done();

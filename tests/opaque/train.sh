@@ -54,8 +54,8 @@ same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 
     fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
 same "two ranks, replicas of four micro-steps, updates at the reduction" "-n 2" fsdp.sharding_strategy=NO_SHARD \
     train.micro_batch_size=2 fsdp.reduce_last=true fsdp.update_at=reduce optim.clip_late=true
-same "two ranks, Lion, in bf16, products in 8 bits" "-n 2" optim.name=lion fsdp.param_dtype=bfloat16 \
-    fsdp.output_dtype=float32 model.linear_dtype=float8_e4m3
+same "two ranks, Lion, in bf16, products in 8 bits, of weights gathered so" "-n 2" optim.name=lion \
+    fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 model.linear_dtype=float8_e4m3 fsdp.gather_dtype=float8_e4m3
 same "two ranks, schedule-free AdamW, offloaded" "-n 2" optim.name=schedulefree optim.schedule=constant \
     fsdp.offload=optimizer
 same "two ranks, Muon" "-n 2" optim.name=muon optim.momentum=0.95 optim.nesterov=true

@@ -29,9 +29,9 @@ near() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; exit !((d < 0 
 long="model.path=$TOP/examples/llama-2m data.path=$TOP/docs/*.md train.steps=60 train.global_batch_size=2 optim.lr=1.0e-3"
 run -n 1 run.yaml $long model.linear_dtype=auto log.metrics=bf16.jsonl && run -n 1 run.yaml $long log.metrics=e4m3.jsonl
 ok $? "60 steps, in bf16 and in 8 bits"
-bf16=$(last bf16.jsonl 10) f8=$(last e4m3.jsonl 10)
-ok "$(awk -v a="$bf16" 'BEGIN { exit !(a < 4) }'; echo $?)" "the model learns: $bf16"
-ok "$(near "$f8" "$bf16" 0.005 && [ "$(loss e4m3.jsonl | head -1)" != "$(loss bf16.jsonl | head -1)" ]; echo $?)" \
+bf16=$(last bf16.jsonl 40) f8=$(last e4m3.jsonl 40)
+ok "$(awk -v a="$(last bf16.jsonl 10)" 'BEGIN { exit !(a < 4) }'; echo $?)" "the model learns: $bf16"
+ok "$(near "$f8" "$bf16" 0.0075 && [ "$(loss e4m3.jsonl | head -1)" != "$(loss bf16.jsonl | head -1)" ]; echo $?)" \
     "in 8 bits as in bf16: $f8"
 
 # ---- the same bits --------------------------------------------------------------------------------
@@ -55,6 +55,26 @@ for other in one four; do
         awk '{ d = ($1 - $2) / $2; d = d < 0 ? -d : d; if (d > most) most = d } END { print most + 0 }')
     ok "$(awk -v d="$far" 'BEGIN { exit !(d < 2e-3) }'; echo $?)" "$other: losses are off by a part of $far"
 done
+
+# ---- weights that travel in codes -----------------------------------------------------------------
+
+# In fp32, products round the masters as a gather does, so that its codes make the same bits. What is
+# not a layer's map is left as it is. Of one rank and of 2, kept in part, with evaluations.
+rest=(fsdp.param_dtype=float32 'fsdp.unit_overrides=[model.embed_tokens gather_codec=false, lm_head gather_codec=false]'
+    data.eval_path=text train.eval_interval=2 data.eval_rows=4)
+run -n 2 run.yaml "${rest[@]}" checkpoint.path=masters log.metrics=masters.jsonl &&
+    run -n 2 run.yaml "${rest[@]}" fsdp.gather_dtype=float8_e4m3 checkpoint.path=codes log.metrics=codes.jsonl
+ok "$([ $? = 0 ] && same masters/step-00000004 codes/step-00000004 && cmp -s <(numbers masters.jsonl) <(numbers codes.jsonl); echo $?)" \
+    "weights that travel in codes: the bits of products that round masters"
+run -n 2 run.yaml "${rest[@]}" fsdp.gather_dtype=float8_e4m3 fsdp.sharding_strategy=NO_SHARD checkpoint.path=kept
+ok "$([ $? = 0 ] && same masters/step-00000004 kept/step-00000004; echo $?)" "held in codes by each rank: the same bits"
+unsharded() { # settings: type and MiB
+    run --dump-schedule -n 2 run.yaml "model.path=$TOP/examples/llama-2m" fsdp.gather_dtype=float8_e4m3 "$@"
+    sed -n 's/^ *unsharded parameters, \(.*[^ ]\)  *\([0-9.]*\) MiB$/\1: \2/p' log
+}
+decoded=$(unsharded model.linear_dtype=auto) codes=$(unsharded)
+ok "$(awk -v a="${decoded#BF16: }" -v b="${codes#BF16 and F8_E4M3: }" 'BEGIN { exit !(b > 0.5 * a && b < 0.9 * a) }'; echo $?)" \
+    "the plan's gathered copies: $decoded, $codes MiB"
 
 # ---- which maps -----------------------------------------------------------------------------------
 
