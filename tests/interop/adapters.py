@@ -2,8 +2,8 @@
 """Adapters against PEFT, transformers and torch in fp64.
 
 families                  the families whose models have adapters here
-make KIND FAMILY...       an adapter of the tiny model of each (families.py), in folder FAMILY.KIND.start, made and saved
-                          by PEFT, with a B that is not zero and magnitudes that are not the weights' lengths
+make KIND,... FAMILY...   an adapter of each kind of the tiny model of each (families.py), in folder FAMILY.KIND.start, made and
+                          saved by PEFT, with a B that is not zero and magnitudes that are not the weights' lengths
 check KIND RUN FAMILY...  prints a TAP line for each check of each family, where FAMILY.KIND.RUN holds, as far as it exists:
   sgd/                    the adapter after a step of SGD with learning rate RATE: its gradients are those of torch,
                           within 1e-5 of each tensor's
@@ -21,6 +21,7 @@ dropped FAMILY P KIND...  the run in row.KIND, of one row with lora.dropout P, i
 new FAMILY FOLDER    the adapter of a run without a step: A has the values of kaiming_uniform_(a=sqrt(5)), B is 0, and
                      magnitudes are PEFT's
 """
+import functools
 import json
 import os
 import sys
@@ -32,6 +33,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import each
 import families
 
 warnings.filterwarnings("ignore")
@@ -77,8 +79,8 @@ def config_of(kind, model):
                            modules_to_save=[head_of(model)] if save and not tied else None, **keys)
 
 
-def make(kind, *names):
-    for family in names:
+def make(kinds, *names):
+    for kind, family in ((kind, family) for kind in kinds.split(",") for family in names):
         torch.manual_seed(21)
         model = families.load(family, torch.float32)
         model = peft.get_peft_model(model, config_of(kind, model))
@@ -128,6 +130,7 @@ def adamw(model):
                              weight_decay=0)
 
 
+@functools.cache
 def train(kind, family):
     model = adapted(family, f"{family}.{kind}.start")
     optimizer = adamw(model)
@@ -371,5 +374,5 @@ def new(family, folder):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"families": lambda: print(*FAMILIES), "make": make, "check": check, "new": new, "two": two, "dropped": dropped, "tied": tied,
-     "change": change, "losses": losses, "same": same}[sys.argv[1]](*sys.argv[2:])
+    each.run(families=lambda: print(*FAMILIES), make=make, check=check, new=new, two=two, dropped=dropped, tied=tied,
+             change=change, losses=losses, same=same)

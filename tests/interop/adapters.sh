@@ -3,11 +3,10 @@
 # Adapters against PEFT: tiny models of families that store linear maps in different ways. Gradients, ten steps of AdamW
 # and the adapter after them, on one rank, on three, as 2 x 2 ranks of HYBRID_SHARD, and with activation checkpointing.
 # ADAPTERS="qwen3 phi3" chooses others than llama, phi3, gpt2 and gpt_neox; ADAPTERS=all takes all (make check-families).
+# run: long
 # run: timeout=1800
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and PEFT (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, peft'
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/adapters.sh"
 families=${ADAPTERS:-llama phi3 gpt2 gpt_neox}
@@ -16,10 +15,8 @@ kinds='lora rslora dora save ranks'
 
 python families make $families >log 2>&1
 ok $? "transformers saves a tiny model of each family"
-for kind in $kinds; do
-    python adapters make $kind $families >log 2>&1
-    ok $? "PEFT saves an adapter of each: $kind"
-done
+python adapters make ${kinds// /,} $families >log 2>&1
+ok $? "PEFT saves adapters of each: $kinds"
 
 merge lora merge
 merge rslora bf16 bfloat16
@@ -29,13 +26,11 @@ merge ranks merge
 set -- $families
 ckpt-merge -q --adapter $1.lora.start --adapter $1.rslora.start=-0.5 $1 -o two/ >log 2>&1
 ok $? "$1: two adapters, with weights"
-python adapters two $1 two >log 2>&1
-ok $? "PEFT makes the same of them"
+later two $1 two '#' PEFT makes the same of them
 ckpt-merge --adapter $1.lora.start ${2:-$1} -o other/ >log 2>&1
 ok "$([ $? = 1 ] && grep -q 'does not belong to' log; echo $?)" "an adapter of another model is refused"
 
-python adapters tied >log 2>&1
-ok $? "why an adapter of a tied head is refused: PEFT merges another model than it trained"
+later tied '#' why an adapter of a tied head is refused: PEFT merges another model than it trained
 
 run lora one 1
 run lora three 3
@@ -65,8 +60,7 @@ END
     fsdp-launch row.yaml >log 2>&1
     ok $? "$1, $kind: dropout"
 done
-python adapters dropped $1 0.25 lora dora >log 2>&1
-ok $? "it is PEFT's, with the same masks"
+later dropped $1 0.25 lora dora '#' "it is PEFT's, with the same masks"
 
 # A new adapter begins as PEFT's.
 cat >new.yaml <<END
@@ -78,8 +72,8 @@ checkpoint: {path: new}
 END
 fsdp-launch -n 2 new.yaml >log 2>&1
 ok $? "$1: a new adapter"
-python adapters new $1 new/step-00000000/hf >log 2>&1
-ok $? "its values"
+later new $1 new/step-00000000/hf '#' its values
+answers $checks
 
 echo "1..$n"
 exit $bad

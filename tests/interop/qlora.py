@@ -12,9 +12,7 @@ check KIND RUN,... FAMILY...
                       bitsandbytes in fp32, within 1e-5; the tensors that FAMILY.linears names are those that
                       transformers has quantized; and FAMILY.full has the values that bitsandbytes decodes
 """
-import functools
 import json
-import sys
 
 import bitsandbytes.functional as bnb
 import peft
@@ -24,6 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import adapters
+import each
 import families
 
 load_as_stored = families.load
@@ -53,8 +52,7 @@ def make(*names):
                                               bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.float32)
         transformers.AutoModelForCausalLM.from_pretrained(
             family, quantization_config=how, dtype=torch.float32, device_map="cpu").save_pretrained(f"{family}.nf4")
-    for kind in ("lora", "dora"):
-        adapters.make(kind, *names)
+    adapters.make("lora,dora", *names)
 
 
 def load_packed(family):
@@ -115,7 +113,6 @@ def check_full(family):
 
 def check(kind, runs, *names):
     families.load = load
-    adapters.train = functools.cache(adapters.train)
     for run in runs.split(","):
         adapters.check(kind, run, *names)
     for family in names:
@@ -128,4 +125,4 @@ def check(kind, runs, *names):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"make": make, "new": new, "check": check}[sys.argv[1]](*sys.argv[2:])
+    each.run(make=make, new=new, check=check)

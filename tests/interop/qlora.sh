@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Adapters, with magnitudes (DoRA) and without, on a model in NF4 against bitsandbytes and PEFT: gradients, ten steps of AdamW and the adapter after them, on
 # one rank, on three and as 2 x 2 ranks of HYBRID_SHARD; and on a model that bitsandbytes has quantized.
+# run: long
 # run: timeout=900
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, peft, bitsandbytes' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers, PEFT and bitsandbytes (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, peft, bitsandbytes'
 . "$TOP/tests/lib/tap.sh"
 . "$TOP/tests/lib/adapters.sh"
 checks=qlora
@@ -44,18 +43,19 @@ for family in $families; do
     alike $family.dora.three/metrics.jsonl $family.dora.packed/metrics.jsonl
     ok $? "$family: with magnitudes likewise"
     fsdp-launch -n 2 $family.dora.three/run.yaml lora.path= lora.r=3 lora.dora=true lora.base=nf4 train.steps=0 checkpoint.path=$family.new \
-        >log 2>&1 && python qlora new $family $family.new/step-00000000/hf >log 2>&1
-    ok $? "$family: magnitudes begin as PEFT's do on bitsandbytes' layers"
+        >log 2>&1
+    ok $? "$family: a new adapter"
+    later new $family $family.new/step-00000000/hf '#' "$family: its magnitudes begin as PEFT's do on bitsandbytes' layers"
 done
 
 for family in $families; do # what a checkpoint says of its base
     grep -o '"[^"]*\.weight\.nested_offset"' $family.lora.packed/ck/step-00000001/manifest.json | tr -d '"' |
         sed 's/\.nested_offset$//' >$family.linears
 done
-before=$n
-check lora one,three,hybrid
-check dora one,three
-ok "$([ $((n - before)) = 38 ]; echo $?)" "all of them were checked"
+later check lora one,three,hybrid $families
+later check dora one,three $families
+answers $checks
+ok "$([ "$(grep -c '^ok' answers)" = 40 ]; echo $?)" "which is each of them"
 
 echo "1..$n"
 exit $bad

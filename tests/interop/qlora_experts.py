@@ -7,7 +7,6 @@ make FAMILY...       the tiny model of each (families.py) in bf16, in folder FAM
 check KIND RUN FAMILY...  the checks of adapters.py of the run, where the reference is FAMILY.decoded
 """
 import shutil
-import sys
 
 import bitsandbytes.functional as bnb
 import torch
@@ -15,6 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import adapters
+import each
 import families
 
 load_as_stored = families.load
@@ -54,4 +54,4 @@ def check(kind, run, *names):
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    each.run(make=make, check=check)

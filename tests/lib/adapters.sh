@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# adapters.sh: what tests of adapters against PEFT share; `.` it after tap.sh. $families are those that a test is of,
+# adapters.sh: what tests of adapters against PEFT share; `.` it after python.sh and tap.sh. $families are those of a test,
 # and $checks is the Python program that checks runs (tests/interop/adapters.py, unless a test sets it). $behind stands
-# behind a family's name in the name of its model's folder.
+# behind a family's name in the name of its model's folder. What is trained or merged is checked at the end (`answers
+# $checks`), where a reference is trained once for all of its runs.
 checks=adapters behind=
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 python() {
@@ -32,23 +33,10 @@ END
     done
 }
 
-# check KIND NAME: its own TAP lines are counted with the others.
-check() {
-    python $checks check "$@" $families >checked 2>log || cat log
-    local line
-    while IFS= read -r line; do
-        case $line in
-        'ok - '*) ok 0 "${line#ok - }" ;;
-        'not ok - '*) ok 1 "${line#not ok - }" ;;
-        *) echo "$line" ;;
-        esac
-    done <checked
-}
-
-# As train, and checks it.
+# As train, to be checked.
 run() {
     train "$@"
-    check $1 $2
+    later check $1 $2 $families
 }
 
 # Merged, fp32 and bf16.
@@ -61,5 +49,5 @@ merge() {
             ckpt-merge -q --adapter $family.$kind.start $out/merged.base -o $out/merged/ >log 2>&1
         ok $? "$family, $kind: merged, $name"
     done
-    check $kind $name
+    later check $kind $name $families
 }
