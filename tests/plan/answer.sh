@@ -192,6 +192,9 @@ assert not any("gradient shards" in w or "masters" in w or w.startswith("optimiz
 assert m["node_host_limit_bytes"] < 2e12 and m["node_file_limit_bytes"] < 8 * 3.8e12 + 1e9, m
 # 2 bytes a parameter in host memory, 12 in files, of an eighth of them.
 assert abs(rows["parameters offloaded to the host"]["bytes"] * 64 / (2 * a["run"]["parameters"]) - 1) < 0.03, rows
+# The inputs of 128 layers, of which two are on the GPU.
+assert rows["activations offloaded to the host"]["bytes"] == 63 * rows["offloaded activations passing through"]["bytes"] == 126 * 2048 * 25600 * 2, rows
+assert m["planned_bytes"] < 53 * 2**30, m
 assert abs(m["node_file_bytes"] * 8 / (12 * a["run"]["parameters"]) - 1) < 0.03, m
 PY
 echo $?)" "10^12 parameters on 64 GPUs of 80 GB: parameters in host memory, the optimizer's state in files"

@@ -80,6 +80,8 @@ static void add_schedule(struct changes *l, const struct answer *a)
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_SAME, "%s", settings[i]);
+    add_change(l, CHANGE_SAME, "%s",
+               a->offloads_acts ? "fsdp.offload_activations=false" : CHANGE_ACTS);
     if (bound_has_masters(a))
         add_change(l, CHANGE_SAME, "optim.master=split");
     if (!a->updates_early && !a->updates_late)

@@ -14,7 +14,7 @@ enum change_group {
 };
 const char *change_group_name(enum change_group group);
 
-enum { CHANGE_MAX_SETTINGS = 16, CHANGE_TEXT = 64 };
+enum { CHANGE_MAX_SETTINGS = 20, CHANGE_TEXT = 64 };
 struct change {
     enum change_group group;
     /* Settings of the run, section.key=value; of CHANGE_BUY keys of the cluster, and "gpus=N". */
@@ -36,6 +36,7 @@ enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answe
  * CHANGE_TO_DISKS puts it there. */
 bool change_has_disks(const struct answer *answer, const struct question *question);
 #define CHANGE_TO_DISKS "fsdp.offload_dir=FILL_IN"
+#define CHANGE_ACTS "fsdp.offload_activations=true"
 /* Two at once. false where both set one key, or they are too many. */
 bool change_join(struct change *out, const struct change *a, const struct change *b);
 /* "fsdp.two_level=true train.micro_batch_size=2", "--what-if gpu=h200", "--gpus 64": what one

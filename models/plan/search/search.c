@@ -14,7 +14,7 @@ struct strategy {
 };
 
 static const char *const checkpointing[] = {"none", "selective", "full"};
-enum { NCHECKPOINTING = 3, MAX_STRATEGIES = 64, MAX_ROWS = 16, NTYPES = 8 };
+enum { NCHECKPOINTING = 3, FULL = 2, MAX_STRATEGIES = 64, MAX_ROWS = 16, NTYPES = 8 };
 
 struct space {
     const struct question *q;
@@ -101,25 +101,46 @@ enum early { LATE, EARLY_IF_SAME, EARLY };
 static const struct saving {
     const char *offload, *settings[2];
     bool split, disks;
+    bool acts;        /* activations are offloaded, where they are only the layers' inputs */
     enum early early; /* updates at the reduction, EARLY_IF_SAME: if that changes no numbers */
     int nnumerics;    /* without those of `early` */
 } savings[] = {
     {.offload = "none"},
     {.offload = "none", .split = true},
     {.offload = "none", .split = true, .early = EARLY_IF_SAME},
+    {.offload = "none",
+     .settings = {CHANGE_ACTS},
+     .split = true,
+     .acts = true,
+     .early = EARLY_IF_SAME},
     {.offload = "optimizer", .split = true, .early = EARLY_IF_SAME},
     {.offload = "optimizer", .split = true},
     {.offload = "params", .split = true, .early = EARLY_IF_SAME},
     {.offload = "params", .split = true},
+    {.offload = "params",
+     .settings = {CHANGE_ACTS},
+     .split = true,
+     .acts = true,
+     .early = EARLY_IF_SAME},
     {.offload = "optimizer", .settings = {CHANGE_TO_DISKS}, .split = true, .disks = true},
     {.offload = "params", .settings = {CHANGE_TO_DISKS}, .split = true, .disks = true},
+    {.offload = "params",
+     .settings = {CHANGE_TO_DISKS, CHANGE_ACTS},
+     .split = true,
+     .disks = true,
+     .acts = true},
     {.offload = "none", .settings = {"fsdp.grad_dtype=bfloat16"}, .split = true, .nnumerics = 1},
     {.offload = "none", .split = true, .early = EARLY},
     {.offload = "none", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
     {.offload = "optimizer", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
     {.offload = "params", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
+    {.offload = "params",
+     .settings = {"optim.master=none", CHANGE_ACTS},
+     .acts = true,
+     .early = EARLY,
+     .nnumerics = 1},
 };
-enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 9 };
+enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 12 };
 
 /* "" where the point is not updated early. */
 static bool early_settings(char out[CHANGE_EARLY_NBYTES], const struct space *s,
@@ -262,10 +283,12 @@ static void learn_bounds(struct bounds *b, const struct answer *a)
 
 enum tried { TRIED_FITS, TRIED_LARGE, TRIED_NOT };
 
-/* Bytes that a point takes at least; `saved` is what its masters and moments take. */
+/* Bytes that a point takes at least; with `saved`, whatever saves memory is tried. */
 static double least_nbytes(const struct space *s, const struct point *p, bool saved)
 {
-    return s->bounds[p->rows][p->checkpointing][p->types].activation_nbytes +
+    const bool away = p->checkpointing == FULL && (saved || savings[p->saving].acts);
+
+    return (away ? 0 : s->bounds[p->rows][p->checkpointing][p->types].activation_nbytes) +
            bound_states(&s->base, s->strategy[p->strategy].shard_nranks, p->types & TYPE_MOMENTS,
                         p->split, saved || p->saving > 1);
 }
@@ -347,12 +370,14 @@ static bool is_repeated(const struct space *s, const struct point *p)
 
     if (p->saving == SPLIT)
         return !p->split;
+    if (saving->acts && (p->checkpointing != FULL || s->base.offloads_acts))
+        return true;
     if (saving->disks)
         return !change_has_disks(&s->base, s->q);
     if (saving->nnumerics && saving->early == LATE) /* shards in bf16 */
         return s->base.updates_early || s->base.narrow_grads;
     early_settings(early, s, p);
-    return saving->early != LATE && !saving->nnumerics && !*early;
+    return !saving->acts && saving->early != LATE && !saving->nnumerics && !*early;
 }
 
 /* What saves memory costs time, so that each is tried only where there is too little without it. */
