@@ -75,7 +75,8 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
             .trained = is_trained(m, w)};
         const struct work_codes codes = {.from = m->dtypes.activation,
                                          .x_is_made = x_is_made(m, w, linear.rows, false),
-                                         .x_is_made_backward = x_is_made(m, w, linear.rows, true)};
+                                         .x_is_made_backward = x_is_made(m, w, linear.rows, true),
+                                         .w_is_codes = x->f8_gathered && stack_takes_codes(m, w)};
         work_add_linear(&list, &linear, WORK_IN_LAYER);
         if (x->f8.dtype)
             work_add_codes(&list, &linear, &codes, WORK_IN_LAYER);

@@ -36,15 +36,26 @@ void work_add_linear(struct work_list *list, const struct work_linear *l, enum w
 void work_add_codes(struct work_list *list, const struct work_linear *l,
                     const struct work_codes *codes, enum work_place place)
 {
-    const double each =
-        2 * (double)fsdp_dtype_nbytes(codes->from) + (double)fsdp_dtype_nbytes(l->type);
+    const double made = (double)fsdp_dtype_nbytes(l->type);
+    const double each = 2 * (double)fsdp_dtype_nbytes(codes->from) + made;
     const double times = l->times > 0 ? l->times : 1;
     const double x = l->rows * l->nin, w = l->nout * l->nin, dy = l->rows * l->nout;
-    const double forward = (codes->x_is_made ? 0 : x) + w;
+    const double turned = codes->w_is_codes ? w * (1 + made) : w * each;
+    const double as_it_is = codes->w_is_codes && made == 1 ? 0 : turned;
     const double to_weight = dy + (codes->x_is_made_backward ? 0 : x);
-    const double backward = dy + w + (l->trained ? to_weight : 0);
+    struct fsdp_work work = {.kind = FSDP_WORK_BYTES,
+                             .phases = forward_phases(place),
+                             .times = 1,
+                             .nbytes = times * (each * (codes->x_is_made ? 0 : x) + as_it_is),
+                             .pass = FSDP_PASS_COPY,
+                             .type = FSDP_F32};
 
-    work_add_bytes(list, times * each * forward, backward / forward, false, place);
+    if (work.nbytes > 0)
+        add_work(list, work);
+    work.phases = FSDP_WORK_BACKWARD;
+    work.nbytes = times * (each * (dy + (l->trained ? to_weight : 0)) + turned);
+    work.gradient = true;
+    add_work(list, work);
 }
 
 /* Selective activation checkpointing drops the output, and makes it again. */

@@ -32,6 +32,9 @@ struct work_codes {
     enum fsdp_dtype from;
     bool x_is_made;          /* for a map before, which reads the same x */
     bool x_is_made_backward; /* likewise for the gradient of w */
+    /* w comes in codes: they are read once, to be transposed for one of the two products that take
+     * w, or to become 16-bit values for both. */
+    bool w_is_codes;
 };
 void work_add_codes(struct work_list *list, const struct work_linear *linear,
                     const struct work_codes *codes, enum work_place place);

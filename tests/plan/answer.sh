@@ -72,6 +72,15 @@ assert 1.2 < a["products_s"] / b["products_s"] < 2, (a, b)
 assert b["pointwise_s"] > 1.1 * a["pointwise_s"] and b["step_s"]["value"] < 0.9 * a["step_s"]["value"], (a, b)
 PY
 echo $?)" "products in 8 bits take less time, with the making of codes"
+run --model llama --seq 8192 --nodes 8 --batch 4M --json gathered.json fsdp.gather_dtype=float8_e4m3
+run --model llama --seq 8192 --nodes 8 --batch 4M --json both.json model.linear_dtype=float8_e4m3 fsdp.gather_dtype=float8_e4m3
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+none, f8, gathered, both = (json.load(open(f"{name}.json")) for name in ("answer", "f8", "gathered", "both"))
+made = [b["time"]["pointwise_s"] - a["time"]["pointwise_s"] for a, b in ((none, f8), (gathered, both))]
+assert 0.5 * made[0] < made[1] < made[0], made
+PY
+echo $?)" "of weights that are gathered in codes, none are made"
 for targets in q_proj k_proj q_proj,k_proj; do
     run --model llama --seq 8192 --nodes 8 --batch 4M --json "$targets.json" model.linear_dtype=float8_e4m3 "model.linear_targets=[$targets]" || break
 done

@@ -164,7 +164,8 @@ static int set_f8(const struct train_parts *p, struct fsdp_err *err)
     const bool e5m2 = c->model.linear_grad_dtype == CONFIG_LINEAR_GRAD_E5M2;
     struct model_f8 f8 = {.dtype = FSDP_F8_E4M3,
                           .grad_dtype = e5m2 ? FSDP_F8_E5M2 : FSDP_F8_E4M3,
-                          .ntargets = list->nelem};
+                          .ntargets = list->nelem,
+                          .gathered = c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8};
     const char **targets;
 
     if (c->model.linear_dtype == CONFIG_LINEAR_AUTO)
