@@ -515,7 +515,16 @@ SIMT_TESTS := $(filter $(BIN)/tests/simt/%,$(TESTS))
 $(patsubst $(BIN)/%,$(OBJ)/%.o,$(SIMT_TESTS)): INC_tests += -Itests/simt/include
 $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsimt.a $(LIBS) $(FLAGS)
 	@mkdir -p $(@D)
-	$(call step,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS_all)
+	$(call step,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS_all)
+
+# One test has attention by cuDNN, too, of which a stand-in executes the graphs.
+CUDNN_SIM     := $(BIN)/tests/simt/test_cuda_cudnn
+CUDNN_SIM_SRC := models/nn/cuda/attention.c $(wildcard models/nn/cuda/cudnn_*.c tests/simt/cudnn/*.c)
+$(OBJ)/simt-cudnn/%.o: %.c | $(READY)
+	@mkdir -p $(@D)
+	$(call step,SIMT,$<,$(OBJ)/simt-cudnn)$(CC) $(SIMT_INC) $(INC_models) $(CPPFLAGS) -DHAVE_CUDNN=1 \
+		-Ddlopen=simt_cudnn_open -Ddlsym=simt_cudnn_symbol $(CFLAGS) -MMD -MP -c -o $@ $<
+$(CUDNN_SIM): $(CUDNN_SIM_SRC:%.c=$(OBJ)/simt-cudnn/%.o)
 
 # What nvcc makes of the device's kernels for each architecture, as PTX, which tests/simt/ptx.sh executes.
 SRC_ptx  := $(filter libfsdp/device/%.cu,$(SRC_cuda))

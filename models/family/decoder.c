@@ -14,6 +14,7 @@ const struct model_ops model_decoder_ops = {
     .own_prefix = stack_own_prefix,
     .set_carried = stack_set_carried,
     .describe = stack_describe,
+    .set_packed = stack_set_packed,
     .set_dropout = stack_set_dropout,
     .vocab_size = stack_vocab_size,
     .max_seq_len = stack_max_seq_len,

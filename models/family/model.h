@@ -169,6 +169,8 @@ struct model_ops {
      * decided later, by the engine. */
     int (*describe)(struct model *model, struct fsdp_module_tree *tree, int B, int T,
                     struct fsdp_err *err);
+    /* Before describe, where rows may hold several documents (model_batch.starts). */
+    void (*set_packed)(struct model *model);
     /* All of the model's dropouts get this probability, whatever config.json says. */
     void (*set_dropout)(struct model *model, double p);
     int (*vocab_size)(const struct model *model);

@@ -291,6 +291,15 @@ static int describe_carried(struct model *m, struct fsdp_module_tree *tree, stru
     return FSDP_OK;
 }
 
+/* Documents that attention is planned for: where they are shorter than this on average, kernels
+ * that take any number compute them; of short rows, so many in each. */
+enum { LEAST_DOCUMENT = 32, LEAST_IN_ROW = 8 };
+static int most_documents(const struct model *m, int B, int T)
+{
+    const int each = T / LEAST_DOCUMENT;
+    return !m->is_packed ? 0 : B * (each > LEAST_IN_ROW ? each : LEAST_IN_ROW);
+}
+
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err)
 {
@@ -306,6 +315,13 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                             m->family->keys->max_seq_len, t->max_seq_len);
     if ((int64_t)B * T > INT32_MAX / 2)
         return fsdp_err_set(err, FSDP_EINVAL, "micro-batch of %d x %d tokens is too large", B, T);
+    m->max_documents = most_documents(m, B, T);
+    m->attention_nelem =
+        stack_attention_work(m, (struct nn_attention){.B = B,
+                                                      .Tq = T,
+                                                      .Tk = T,
+                                                      .documents = m->max_documents,
+                                                      .dtype = m->dtypes.activation});
     FSDP_TRY(fsdp_module_add(tree, -1, "", m->family->class_name.root, &m->root, err));
     struct fsdp_act_bytes root_act = {.saved = stack_root_layout(&root_mem, m, B, T, NULL)};
     FSDP_TRY(fsdp_module_set_act(tree, m->root, root_act, err));
@@ -421,6 +437,7 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
         .scale = (float)(t->attn_scale > 0 ? t->attn_scale : 1.0 / sqrt(t->head_dim)),
         .softcap = (float)t->attn_softcap,
         .starts = blk->starts,
+        .documents = blk->documents,
         .drop = stack_drop(blk->drop, blk->layer, STACK_ATTENTION, t->attn_drop),
     };
     if (sinks >= 0) {
@@ -447,6 +464,11 @@ int stack_attention_forward(const struct model *m, const struct stack_block *blk
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err)
 {
     return nn_ops_of(&m->nn, device, err);
+}
+
+void stack_set_packed(struct model *m)
+{
+    m->is_packed = true;
 }
 
 void stack_set_dropout(struct model *m, double p)

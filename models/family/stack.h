@@ -129,7 +129,12 @@ struct model {
     bool head_lora; /* has the head an adapter? */
     struct stack_rank head_rank;
     int head_lora_param[3]; /* its A, B and, of DoRA, magnitudes */
+    bool is_packed;         /* rows may hold several documents */
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
+    /* Of that micro-batch, and of smaller ones: documents that attention is planned for, 0 where it
+     * is not packed, and elements of nn_attention.work. */
+    int max_documents;
+    size_t attention_nelem;
 };
 
 /* A weight at work. */
@@ -183,8 +188,10 @@ struct stack_block {
     enum fsdp_dtype dtype; /* as in nn.h */
     struct stack_param param[STACK_MAX_WEIGHTS];
     struct stack_tables tables;
-    /* (B, Tq) where each position's document begins, and its place there; NULL: one document. */
+    /* (B, Tq) where each position's document begins, NULL: a row is one document; its place there,
+     * NULL: its place in the row. */
     const int32_t *starts, *positions;
+    int documents; /* in all rows; 0: not told, as in generation, or more than planned for */
     int layer, B, Tq, Tk;
     const struct model_batch *drop; /* its seed and row; NULL: no dropout */
     /* The residual stream. Forward: `in` is the block's input; `out` holds the same values when the
@@ -395,6 +402,7 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
 enum { STACK_UNIT_MIN_NELEM = 1 << 18 };
 const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
+void stack_set_packed(struct model *m);
 void stack_set_dropout(struct model *m, double p);
 const char *stack_own_prefix(const struct model *m);
 void stack_set_carried(struct model *m, const struct fsdp_tensor *tensors, int ntensors);

@@ -162,8 +162,6 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
                          struct areas *a)
 {
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
-    const size_t attention = stack_attention_work(
-        m, (struct nn_attention){.B = B, .Tq = T, .Tk = T, .dtype = m->dtypes.activation});
     const size_t dense = products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
     const size_t experts = experts_work(m, B * T);
     const size_t products = dense > experts ? dense : experts;
@@ -174,7 +172,7 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     norm_layout(blk, m, STACK_NORM2, rows, &a->recomputed);
     blk->norm = carve_act(&a->work, m, rows * C);
     blk->act = carve_act(&a->work, m, rows * stack_act_width(m));
-    blk->work = carve_f32(&a->work, attention > products ? attention : products);
+    blk->work = carve_f32(&a->work, m->attention_nelem > products ? m->attention_nelem : products);
     if (m->lora.r) {
         blk->low = carve_act(&a->work, m, rows * (size_t)m->most_r);
         blk->d_low = carve_act(&a->work, m, rows * (size_t)m->most_r);

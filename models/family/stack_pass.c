@@ -24,7 +24,8 @@ struct pass {
     bool train;
     double *loss_sum; /* NULL: logits are wanted */
     float *logits;
-    bool counts; /* how often experts are chosen */
+    bool counts;   /* how often experts are chosen */
+    int documents; /* in all rows */
     struct stack_root_mem mem;
 };
 
@@ -57,9 +58,11 @@ static int refuse_start(int32_t start, int b, int t, struct fsdp_err *err)
                         b, t, start);
 }
 
-static int check_documents(const struct model *m, const struct model_batch *batch,
+/* Counts them, too. */
+static int check_documents(int *documents, const struct model *m, const struct model_batch *batch,
                            struct fsdp_err *err)
 {
+    *documents = 0;
     for (int b = 0; b < batch->B; b++)
         for (int t = 0; t < batch->T; t++) {
             const size_t at = (size_t)b * (size_t)batch->T + (size_t)t;
@@ -70,19 +73,23 @@ static int check_documents(const struct model *m, const struct model_batch *batc
                 return refuse_label(label, b, t, m->traits.vocab, err);
             if (start != before && start != t)
                 return refuse_start(start, b, t, err);
+            *documents += start == t;
         }
     return FSDP_OK;
 }
 
-static int check_batch(const struct model *m, const struct model_batch *batch, struct fsdp_err *err)
+static int check_batch(struct pass *p, struct fsdp_err *err)
 {
+    const struct model *m = p->m;
+    const struct model_batch *batch = p->batch;
+
     if (batch->B < 1 || batch->T < 1 || batch->B > m->max_B || batch->T > m->max_T)
         return fsdp_err_set(
             err, FSDP_EINVAL,
             "micro-batch of %d x %d tokens, but the model was described for %d x %d", batch->B,
             batch->T, m->max_B, m->max_T);
     FSDP_TRY(stack_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err));
-    return check_documents(m, batch, err);
+    return check_documents(&p->documents, m, batch, err);
 }
 
 static struct stack_param param_of(const struct fsdp_view *view, int param, bool backward)
@@ -157,13 +164,19 @@ static double z_scale(const struct pass *p)
     return p->batch->router_position / p->m->traits.nlayers;
 }
 
+static int told_documents(const struct pass *p)
+{
+    return p->documents == p->batch->B || p->documents <= p->m->max_documents ? p->documents : 0;
+}
+
 static struct stack_block block_of(const struct pass *p, int layer)
 {
     return (struct stack_block){
         .dtype = p->m->dtypes.activation,
         .tables = p->mem.tables,
-        .starts = p->batch->starts ? p->mem.starts : NULL,
+        .starts = p->documents > p->batch->B ? p->mem.starts : NULL,
         .positions = p->batch->starts ? p->mem.positions : NULL,
+        .documents = told_documents(p),
         .drop = p->batch->dropout ? p->batch : NULL,
         .layer = layer,
         .B = p->batch->B,
@@ -643,7 +656,7 @@ int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, 
                      .train = train,
                      .loss_sum = loss_sum,
                      .counts = m->traits.experts && (batch->router_sums || (train && trains))};
-    FSDP_TRY(check_batch(m, batch, err));
+    FSDP_TRY(check_batch(&p, err));
     FSDP_TRY(forward(&p, err));
     return train ? backward(&p, err) : FSDP_OK;
 }
@@ -652,6 +665,6 @@ int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batc
                  struct fsdp_err *err)
 {
     struct pass p = {.m = m, .f = f, .batch = batch, .logits = out};
-    FSDP_TRY(check_batch(m, batch, err));
+    FSDP_TRY(check_batch(&p, err));
     return forward(&p, err);
 }

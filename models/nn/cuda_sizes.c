@@ -139,14 +139,36 @@ enum nn_cuda_attention nn_cuda_attention_chosen(void)
     return chosen;
 }
 
-enum { CUDNN_MOST_D = 128, ROOM_ALIGN = 256, CONSTANT_NBYTES = 256 };
+enum { ROOM_ALIGN = 256, CONSTANT_NBYTES = 256 };
+enum { LEAST_DOCUMENTS = 8, PACKED_CAPABILITY = 90, PACKED_D_MULTIPLE = 16 };
 
-const char *nn_cuda_beyond_cudnn(const struct nn_attention *a)
+/* Its backward pass takes the longer heads on Hopper alone. */
+static int most_D(int capability)
+{
+    return capability / 10 == 9 ? 256 : 128;
+}
+
+/* Of packed documents. On GPUs before 9.0 cuDNN keeps dq in fp32 for as many whole sequences as
+ * there are documents, and NVIDIA's frontend refuses statistics that lie behind one another there;
+ * it knows of wrong results for heads that are no multiple of 16. Deterministic plans take memory
+ * by the square of the longest for each document. Begins in elements are 32-bit numbers. */
+static const char *beyond_packed(const struct nn_attention *a, int capability)
+{
+    if (nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC)
+        return "several documents in a row with FSDP_CUDA_ATTENTION=deterministic";
+    if (capability < PACKED_CAPABILITY)
+        return "several documents in a row on a GPU before compute capability 9.0";
+    if (a->D % PACKED_D_MULTIPLE)
+        return "several documents in a row with heads that are no multiple of 16 elements";
+    if ((double)a->B * a->Tq * a->NH * a->D >= 0x1p31)
+        return "several documents in a row in a micro-batch of 2^31 elements";
+    return NULL;
+}
+
+const char *nn_cuda_beyond_cudnn(const struct nn_attention *a, bool packed, int capability)
 {
     if (a->dtype == FSDP_F32)
         return "fp32";
-    if (a->starts)
-        return "several documents in a row";
     if (a->drop.p > 0)
         return "dropout";
     if (a->softcap > 0)
@@ -155,12 +177,25 @@ const char *nn_cuda_beyond_cudnn(const struct nn_attention *a)
         return "sinks";
     if (a->Tq != a->Tk)
         return "keys kept from before";
-    return a->D % 8 == 0 && a->D <= CUDNN_MOST_D ? NULL : "heads of this size";
+    if (a->D % 8)
+        return "heads that are no multiple of 8 elements";
+    if (a->D > most_D(capability))
+        return "heads of this size on this GPU";
+    return packed ? beyond_packed(a, capability) : NULL;
 }
 
-int nn_cuda_room_rows(const struct nn_attention *shape, bool deterministic)
+int nn_cuda_documents_step(int documents)
 {
-    return deterministic ? 1 : shape->B;
+    int step = LEAST_DOCUMENTS;
+
+    while (step < documents)
+        step *= 2;
+    return step;
+}
+
+int nn_cuda_room_rows(const struct nn_attention *shape, struct nn_cuda_way way)
+{
+    return way.deterministic ? 1 : shape->B;
 }
 
 static size_t round_up(size_t n, size_t to)
@@ -168,43 +203,58 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *s, bool deterministic,
+struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *s, struct nn_cuda_way way,
                                     size_t workspace_nbytes)
 {
-    const size_t rows = (size_t)nn_cuda_room_rows(s, deterministic) * (size_t)s->Tq;
+    const size_t rows = (size_t)nn_cuda_room_rows(s, way) * (size_t)s->Tq;
     const size_t nq = rows * (size_t)s->NH * (size_t)s->D;
     const size_t nk = rows * (size_t)s->NKV * (size_t)s->D;
+    const size_t begins = way.documents ? (size_t)way.documents + 1 : 0;
+    const size_t heads = way.documents && s->NH != s->NKV ? nq : 0;
     return (struct nn_cuda_room){
+        .table = round_up(begins * sizeof(int32_t), ROOM_ALIGN),
         .delta = round_up(rows * (size_t)s->NH * sizeof(float), ROOM_ALIGN),
-        .accum = round_up(deterministic ? 0 : nq * sizeof(float), ROOM_ALIGN),
+        .accum = round_up(way.deterministic ? 0 : nq * sizeof(float), ROOM_ALIGN),
         .dq = round_up(nq * sizeof(uint16_t), ROOM_ALIGN),
         .dk = round_up(nk * sizeof(uint16_t), ROOM_ALIGN),
         .dv = round_up(nk * sizeof(uint16_t), ROOM_ALIGN),
+        .dk_heads = round_up(heads * sizeof(uint16_t), ROOM_ALIGN),
+        .dv_heads = round_up(heads * sizeof(uint16_t), ROOM_ALIGN),
         .workspace = round_up(workspace_nbytes, ROOM_ALIGN)};
 }
 
-size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, bool deterministic,
+size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, struct nn_cuda_way way,
                                 size_t forward_nbytes, size_t backward_nbytes)
 {
-    const struct nn_cuda_room r = nn_cuda_room_of(shape, deterministic, backward_nbytes);
-    const size_t backward = r.delta + r.accum + r.dq + r.dk + r.dv + r.workspace;
-    const size_t most = backward > forward_nbytes ? backward : forward_nbytes;
+    const struct nn_cuda_room r = nn_cuda_room_of(shape, way, backward_nbytes);
+    const size_t tables = NN_CUDA_NTABLES * r.table, forward = tables + forward_nbytes;
+    const size_t backward =
+        tables + r.delta + r.accum + r.dq + r.dk + r.dv + r.dk_heads + r.dv_heads + r.workspace;
+    const size_t most = backward > forward ? backward : forward;
     /* Work memory lies as its caller has it. */
     return (most + ROOM_ALIGN + sizeof(float) - 1) / sizeof(float);
 }
 
+/* What describes each document to a kernel. */
+static size_t packed_workspace(size_t documents, bool backward)
+{
+    return backward ? 448 * documents + 1152 : 256 * (documents < 64 ? 64 : documents) + 768;
+}
+
 /* With heads that share keys, dk and dv of each; deterministic, what is summed of two tiles; before
  * compute capability 9.0, dq in fp32 once more. */
-size_t nn_cuda_cudnn_workspace(const struct nn_attention *s, bool deterministic, bool backward,
+size_t nn_cuda_cudnn_workspace(const struct nn_attention *s, struct nn_cuda_way way, bool backward,
                                int capability)
 {
-    const size_t B = (size_t)nn_cuda_room_rows(s, deterministic), T = (size_t)s->Tq;
+    const size_t B = (size_t)nn_cuda_room_rows(s, way), T = (size_t)s->Tq;
     const size_t heads = B * (size_t)s->NH, D = (size_t)s->D, tiles = round_up(T, 128);
     size_t nbytes = CONSTANT_NBYTES;
 
+    if (way.documents)
+        return packed_workspace((size_t)way.documents, backward);
     if (backward && s->NH != s->NKV)
         nbytes += 2 * sizeof(uint16_t) * heads * T * D;
-    if (backward && deterministic)
+    if (backward && way.deterministic)
         nbytes += 2 * heads * tiles * tiles;
     else if (backward && capability < 90)
         nbytes += sizeof(float) * heads * round_up(T, 8) * D;

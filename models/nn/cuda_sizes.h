@@ -61,27 +61,45 @@ size_t nn_cuda_plain_attention_work_nelem(const struct nn_attention *shape);
 /* What FSDP_CUDA_ATTENTION says. */
 enum nn_cuda_attention { NN_CUDA_CUDNN, NN_CUDA_DETERMINISTIC, NN_CUDA_PLAIN };
 enum nn_cuda_attention nn_cuda_attention_chosen(void);
-/* Why cuDNN's plans do not take this shape; NULL: they do. Static. */
-const char *nn_cuda_beyond_cudnn(const struct nn_attention *shape);
+/* Of messages where cuDNN's attention is not used: what that costs, by the model of an 8B Llama on
+ * an H100 with rows of 4096 positions. */
+#define NN_CUDA_SLOW                                                                               \
+    "plain kernels, without tensor cores (modelled: 40 times cuDNN's time, 5 times an 8B's step)"
+/* Why cuDNN's plans do not take this shape on a GPU of this compute capability (90: 9.0), in both
+ * directions; NULL: they do. Packed: plans for several documents in a row. Static. */
+const char *nn_cuda_beyond_cudnn(const struct nn_attention *shape, bool packed, int capability);
 
-/* Bytes of the pieces of work of cuDNN's backward plan for B sequences of T, in the order in which
- * they lie, each a multiple of 256: sums of d_o o, dq in fp32, gradients that cannot take the place
- * of q, k and v while the kernel reads them, and cuDNN's workspace. */
-struct nn_cuda_room {
-    size_t delta, accum, dq, dk, dv, workspace;
+/* Plans for packed documents are for so many of them, a power of two; what it has more than the
+ * batch are documents of no positions. Plans are made for the steps from the one of shape->B
+ * documents to that of shape->documents. */
+int nn_cuda_documents_step(int documents);
+
+/* What a plan of cuDNN is made for besides the shape. */
+struct nn_cuda_way {
+    bool deterministic;
+    int documents; /* of packed plans; 0: rows are sequences */
 };
-struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *shape, bool deterministic,
+/* Bytes of the pieces of work of cuDNN's backward plan for B sequences of T, in the order in which
+ * they lie, each a multiple of 256: one of the tables of packed documents, sums of d_o o, dq in
+ * fp32, gradients that cannot take the place of q, k and v while the kernel reads them, those of
+ * keys and values for each head of q, where packed documents share keys among heads, and cuDNN's
+ * workspace. */
+enum { NN_CUDA_NTABLES = 4 };
+struct nn_cuda_room {
+    size_t table, delta, accum, dq, dk, dv, dk_heads, dv_heads, workspace;
+};
+struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *shape, struct nn_cuda_way way,
                                     size_t workspace_nbytes);
 /* Sequences at once: deterministic plans are for one. */
-int nn_cuda_room_rows(const struct nn_attention *shape, bool deterministic);
+int nn_cuda_room_rows(const struct nn_attention *shape, struct nn_cuda_way way);
 /* Elements of work of plans with these workspaces. */
-size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, bool deterministic,
+size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, struct nn_cuda_way way,
                                 size_t forward_nbytes, size_t backward_nbytes);
 /* The workspace that cuDNN asks for, by what 9.19 was asked for GPUs that were described to it
  * (tests/simt/cudnn_plans.sh): on compute capability 9.0 to the byte, on others to 256 bytes for heads
  * of 16 elements or more. Local. */
-size_t nn_cuda_cudnn_workspace(const struct nn_attention *shape, bool deterministic, bool backward,
-                               int capability);
+size_t nn_cuda_cudnn_workspace(const struct nn_attention *shape, struct nn_cuda_way way,
+                               bool backward, int capability);
 
 /* ---- operators of a GPU that is described ---------------------------------------------------- */
 

@@ -5,17 +5,30 @@
 
 #include "cuda_sizes.h"
 
+static size_t work_of(const struct nn_attention *shape, struct nn_cuda_way way, int capability)
+{
+    return nn_cuda_cudnn_work_nelem(shape, way,
+                                    nn_cuda_cudnn_workspace(shape, way, false, capability),
+                                    nn_cuda_cudnn_workspace(shape, way, true, capability));
+}
+
 static size_t attention_work(const struct nn_attention *shape, int capability)
 {
-    const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
-    const bool deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC;
+    const bool plain = nn_cuda_attention_chosen() == NN_CUDA_PLAIN;
+    struct nn_cuda_way way = {.deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC};
+    size_t most = nn_cuda_plain_attention_work_nelem(shape);
 
-    if (nn_cuda_attention_chosen() == NN_CUDA_PLAIN || nn_cuda_beyond_cudnn(shape))
-        return plain;
-    const size_t planned = nn_cuda_cudnn_work_nelem(
-        shape, deterministic, nn_cuda_cudnn_workspace(shape, deterministic, false, capability),
-        nn_cuda_cudnn_workspace(shape, deterministic, true, capability));
-    return planned > plain ? planned : plain;
+    if (!plain && !nn_cuda_beyond_cudnn(shape, false, capability)) {
+        const size_t nelem = work_of(shape, way, capability);
+        most = nelem > most ? nelem : most;
+    }
+    /* More documents take more. */
+    if (!plain && shape->documents && !nn_cuda_beyond_cudnn(shape, true, capability)) {
+        way.documents = nn_cuda_documents_step(shape->documents);
+        const size_t nelem = work_of(shape, way, capability);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
 }
 
 static size_t attention_work_hopper(const struct nn_attention *shape)

@@ -213,6 +213,7 @@ struct nn_attention {
     const void *d_o;       /* (B, Tq, NH, D) backward */
     float *work;           /* attention_work_nelem */
     const int32_t *starts; /* (B, Tq) first position of each one's document; NULL: 0 */
+    int documents;         /* in all rows, as `starts` says; 0: not told */
     const void *sinks;     /* (NH) of w_dtype, NULL: none */
     void *dsinks;          /* (NH) of dw_dtype, backward; NULL: not wanted */
     int B, Tq, Tk, NH, NKV, D;
@@ -540,7 +541,7 @@ struct nn_ops {
     int (*rope_table)(struct fsdp_lane *, const struct nn_rope_table *, struct fsdp_err *);
     int (*rope)(struct fsdp_lane *, const struct nn_rope *, struct fsdp_err *);
     /* Elements of nn_attention.work, enough for both directions of this shape or a smaller one. Of
-     * the shape, sizes and type are read. */
+     * the shape, sizes and type are read; `documents` is how many rows may hold, 0: one each. */
     size_t (*attention_work_nelem)(const struct nn_attention *shape);
     int (*attention_forward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);
     int (*attention_backward)(struct fsdp_lane *, const struct nn_attention *, struct fsdp_err *);

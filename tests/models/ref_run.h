@@ -21,9 +21,10 @@ struct ref_rank {
 };
 
 struct ref_setup {
-    const char *folder; /* of tests/data */
-    const char *config; /* the path of a config.json instead, whose weights are made up */
-    int B, T;           /* micro-batch of a rank */
+    const char *folder;    /* of tests/data */
+    const char *config;    /* the path of a config.json instead, whose weights are made up */
+    int B, T;              /* micro-batch of a rank */
+    const int32_t *starts; /* (B, T) of each micro-batch, as in model_batch; NULL: none */
     bool threaded, two_level;
     double router_z_loss; /* of a mixture of experts */
     struct fsdp_opts opts;
@@ -108,6 +109,8 @@ static inline int ref_rank_open(struct ref_rank *r, const struct ref_setup *setu
         &r->device, setup->device_ops ? setup->device_ops : &fsdp_device_cpu_ops, 0, flags, err));
     if (setup->use_ops)
         setup->use_ops(r->model);
+    if (setup->starts)
+        r->ops->set_packed(r->model);
     FSDP_TRY(r->ops->describe(r->model, r->tree, setup->B, setup->T, err));
     FSDP_TRY(fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, err));
     if (fsdp_opts_regather_size(&opts))
@@ -144,6 +147,7 @@ static inline int ref_rank_step(struct ref_rank *r, const struct ref_setup *setu
         struct model_batch batch = {.tokens = tokens + (size_t)row * (size_t)(setup->T + 1),
                                     .B = setup->B,
                                     .T = setup->T,
+                                    .starts = setup->starts,
                                     .loss_scale = 1 / ntokens,
                                     .router_weight = 1.0 / setup->opts.accumulation,
                                     .router_position = 1 / ntokens,

@@ -629,7 +629,7 @@ static void test_dora(void)
     test_columns(67, 131, 1);
 }
 
-static void run_traits(void)
+static inline void run_traits(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
     for (int t = 0; t < 2; t++) {
@@ -643,7 +643,7 @@ static void run_traits(void)
     }
 }
 
-static void run_types(void)
+static inline void run_types(void)
 {
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
     for (int t = 0; t < 2; t++) {

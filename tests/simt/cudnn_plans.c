@@ -29,11 +29,24 @@ static const struct sdpa_shape shapes[] = {
     {1, 8192, 32, 8, 128, FSDP_BF16, 0, 4096},
     {2, 1000, 4, 2, 64, FSDP_F16, 0, 33},
     {1, 4096, 8, 2, 128, FSDP_BF16, 1, 512},
-    {1, 77, 8, 8, 64, FSDP_BF16, 1},
     {1, 500, 8, 2, 80, FSDP_BF16, 1},
     {2, 513, 8, 4, 120, FSDP_BF16, 0},
-    {2, 130, 8, 1, 16, FSDP_BF16, 0},
+    {2, 300, 4, 2, 256, FSDP_BF16, 0},  /* in both directions on Hopper alone */
     {2, 1024, 8, 8, 100, FSDP_BF16, 0}, /* no head that cuDNN has */
+};
+
+/* Packed documents. */
+static const struct sdpa_shape packed_shapes[] = {
+    {.B = 64, .T = 1024, .NH = 8, .NKV = 2, .D = 128, .dtype = FSDP_BF16, .packed = 1},
+    {.B = 8, .T = 1000, .NH = 6, .NKV = 6, .D = 64, .dtype = FSDP_F16, .packed = 1},
+    {.B = 128,
+     .T = 500,
+     .NH = 4,
+     .NKV = 1,
+     .D = 256,
+     .dtype = FSDP_BF16,
+     .window = 33,
+     .packed = 1},
 };
 
 static cudnnBackendDescriptor_t described(const struct cudnn_api *api, int capability)
@@ -61,19 +74,47 @@ static long beyond(const struct sdpa_shape *s, bool backward, int capability, in
                                    .D = s->D,
                                    .window = s->window,
                                    .dtype = (enum fsdp_dtype)s->dtype};
-    return (long)(nbytes -
-                  (int64_t)nn_cuda_cudnn_workspace(&a, s->deterministic, backward, capability));
+    const struct nn_cuda_way way = {.deterministic = s->deterministic,
+                                    .documents = s->packed ? s->B : 0};
+    return (long)(nbytes - (int64_t)nn_cuda_cudnn_workspace(&a, way, backward, capability));
 }
 
-/* argv[1]: compute capability, 90 for 9.0; argv[2]: so many shapes alone. */
+static void ask(const struct sdpa_shape *s, bool backward, const struct cudnn_api *api,
+                int capability, cudnnBackendDescriptor_t prop)
+{
+    struct graph g = {.api = api};
+    struct fsdp_err err = FSDP_ERR_INIT;
+    cudnnBackendDescriptor_t plan;
+    int64_t nbytes;
+
+    (backward ? sdpa_backward_graph : sdpa_forward_graph)(&g, s);
+    int rc = graph_plan(&plan, &nbytes, &g, NULL, prop, &err);
+    printf("%s%s B%d T%d heads %d/%d of %d %s%s%s: %s", s->packed ? "packed " : "",
+           backward ? "backward" : "forward", s->B, s->T, s->NH, s->NKV, s->D,
+           fsdp_dtype_name((enum fsdp_dtype)s->dtype), s->deterministic ? " deterministic" : "",
+           s->window ? " window" : "",
+           !rc                                     ? "planned"
+           : strstr(err.text, "cuLibraryLoadData") ? "compiled"
+                                                   : err.text);
+    if (rc)
+        putchar('\n');
+    else
+        printf(" (%ld bytes), bytes beyond ours: %ld\n", (long)nbytes,
+               beyond(s, backward, capability, nbytes));
+    graph_close(&g);
+}
+
+/* argv[1]: compute capability, 90 for 9.0; argv[2], argv[3]: so many shapes, and packed ones,
+ * alone. */
 int main(int argc, char **argv)
 {
     const int capability = argc > 1 ? atoi(argv[1]) : 90;
     const size_t nshapes = argc > 2 ? (size_t)atoi(argv[2]) : sizeof shapes / sizeof *shapes;
+    const size_t npacked =
+        argc > 3 ? (size_t)atoi(argv[3]) : sizeof packed_shapes / sizeof *packed_shapes;
     const struct cudnn_api *api;
     struct fsdp_err err = FSDP_ERR_INIT;
-    cudnnBackendDescriptor_t prop, plan;
-    int64_t nbytes;
+    cudnnBackendDescriptor_t prop;
 
     if (cudnn_open(&api, &err)) {
         printf("missing: %s\n", err.text);
@@ -81,23 +122,9 @@ int main(int argc, char **argv)
     }
     if (!(prop = described(api, capability)))
         return 1;
-    for (size_t i = 0; i < 2 * nshapes; i++) {
-        const struct sdpa_shape *s = &shapes[i / 2];
-        struct graph g = {.api = api};
-        err = (struct fsdp_err)FSDP_ERR_INIT;
-        (i % 2 ? sdpa_backward_graph : sdpa_forward_graph)(&g, s);
-        int rc = graph_plan(&plan, &nbytes, &g, NULL, prop, &err);
-        printf("%s B%d T%d heads %d/%d of %d %s%s%s: %s", i % 2 ? "backward" : "forward", s->B,
-               s->T, s->NH, s->NKV, s->D, fsdp_dtype_name((enum fsdp_dtype)s->dtype),
-               s->deterministic ? " deterministic" : "", s->window ? " window" : "",
-               !rc                                     ? "planned"
-               : strstr(err.text, "cuLibraryLoadData") ? "compiled"
-                                                       : err.text);
-        if (rc)
-            putchar('\n');
-        else
-            printf(", bytes beyond ours: %ld\n", beyond(s, i % 2, capability, nbytes));
-        graph_close(&g);
-    }
+    for (size_t i = 0; i < 2 * nshapes; i++)
+        ask(&shapes[i / 2], i % 2, api, capability, prop);
+    for (size_t i = 0; i < 2 * npacked; i++)
+        ask(&packed_shapes[i / 2], i % 2, api, capability, prop);
     return 0;
 }

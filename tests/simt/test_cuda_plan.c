@@ -65,16 +65,37 @@ static void test_cudnn(void)
         .B = 2, .Tq = 4096, .Tk = 4096, .NH = 32, .NKV = 8, .D = 128, .dtype = FSDP_BF16};
     const size_t q = (size_t)2 * 4096 * 32 * 128, k = q / 4, stats = (size_t)2 * 4096 * 32;
     const size_t workspace = 256 + 2 * 2 * q, squares = (size_t)2 * 32 * 4096 * 4096;
+    const struct nn_cuda_way plain = {0}, deterministic = {.deterministic = true};
 
-    ok(nn_cuda_cudnn_workspace(&a, false, true, 90) == workspace &&
-           nn_cuda_cudnn_workspace(&a, false, false, 90) == 256,
+    ok(nn_cuda_cudnn_workspace(&a, plain, true, 90) == workspace &&
+           nn_cuda_cudnn_workspace(&a, plain, false, 90) == 256,
        "workspace of cuDNN: dk and dv of each head");
-    ok(nn_cuda_cudnn_workspace(&a, false, true, 80) == workspace + 4 * q, "on Ampere dq once more");
-    ok(nn_cuda_cudnn_workspace(&a, true, true, 90) == 256 + 2 * q + squares,
+    ok(nn_cuda_cudnn_workspace(&a, plain, true, 80) == workspace + 4 * q, "on Ampere dq once more");
+    ok(nn_cuda_cudnn_workspace(&a, deterministic, true, 90) == 256 + 2 * q + squares,
        "deterministic: one sequence, and by the square of its length");
-    ok(nn_cuda_cudnn_work_nelem(&a, false, 256, workspace) ==
+    ok(nn_cuda_cudnn_work_nelem(&a, plain, 256, workspace) ==
            (4 * stats + 4 * q + 2 * q + 2 * 2 * k + workspace + 256) / 4,
        "work: sums, dq in fp32, three gradients, the workspace");
+}
+
+/* The same of packed documents: their tables are there besides, and dk and dv of each head are in
+ * work, not in the workspace. */
+static void test_packed(void)
+{
+    const struct nn_attention a = {
+        .B = 2, .Tq = 4096, .Tk = 4096, .NH = 32, .NKV = 8, .D = 128, .dtype = FSDP_BF16};
+    const size_t q = (size_t)2 * 4096 * 32 * 128, k = q / 4, stats = (size_t)2 * 4096 * 32;
+    const struct nn_cuda_way packed = {.documents = nn_cuda_documents_step(200)};
+    const size_t workspace = nn_cuda_cudnn_workspace(&a, packed, true, 90), table = 1280;
+
+    ok(packed.documents == 256 && nn_cuda_documents_step(3) == 8 &&
+           nn_cuda_documents_step(8) == 8 && nn_cuda_documents_step(9) == 16,
+       "documents are rounded up to powers of two, from 8 on");
+    ok(workspace == 448 * 256 + 1152 && nn_cuda_cudnn_workspace(&a, packed, false, 90) == 66304,
+       "packed: workspaces by the number of documents");
+    ok(nn_cuda_cudnn_work_nelem(&a, packed, 66304, workspace) ==
+           (4 * table + 4 * stats + 4 * q + 2 * q + 2 * 2 * k + 2 * 2 * q + 115968 + 256) / 4,
+       "packed: work with tables and the gradients of heads");
 }
 
 /* ---- whole plans ----------------------------------------------------------------------------- */
@@ -214,6 +235,7 @@ int main(void)
     setenv("FSDP_CUDA_ATTENTION", "plain", 1); /* as in a build without cuDNN */
     test_sizes(nn_cuda_described_ops(90));
     test_cudnn();
+    test_packed();
     test_plans("llama-tiny", 16);
     test_plans("gpt2-tiny", 16);
     test_rows();

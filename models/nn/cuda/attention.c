@@ -6,9 +6,13 @@
  * FSDP_CUDA_ATTENTION=cudnn (the default) | deterministic (cuDNN, and gradients that are the same
  * bits in every run) | plain
  *
- * Each way that is taken, and why it is not cuDNN's, is logged once.
+ * Each way that is taken, and why it is not cuDNN's, is logged once. A row of several documents is
+ * cuDNN's only where the caller says how many there are: its statistics lie otherwise, and forward
+ * and backward choose by what both are told.
  */
 #include <pthread.h>
+
+#include <cuda_runtime_api.h>
 
 #include "nn_cuda.h"
 #if HAVE_CUDNN
@@ -18,7 +22,7 @@
 enum { MOST_REASONS = 16 };
 
 /* Reasons are constants, so that their addresses tell them apart. */
-static void tell_reason(const char *why)
+static void tell_reason(const char *why, bool fp32)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const char *told[MOST_REASONS];
@@ -33,25 +37,38 @@ static void tell_reason(const char *why)
         told[ntold++] = why;
     pthread_mutex_unlock(&lock);
     if (is_new && why)
-        fsdp_log(FSDP_LOG_INFO,
-                 "attention: plain kernels, without tensor cores and slow, because of: %s", why);
+        fsdp_log(fp32 ? FSDP_LOG_INFO : FSDP_LOG_WARN,
+                 "attention: " NN_CUDA_SLOW ", because of: %s", why);
     else if (is_new)
         fsdp_log(FSDP_LOG_INFO, "attention: cuDNN's kernels");
 }
 
+/* 90 for 9.0; 0: unknown. */
+static int capability_of(int ordinal)
+{
+    int major = 0, minor = 0;
+
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal))
+        return 0;
+    return 10 * major + minor;
+}
+
 static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention *a)
 {
-    const char *why = nn_cuda_beyond_cudnn(a);
+    const bool packed = a->starts && a->documents != a->B;
+    const char *why = nn_cuda_beyond_cudnn(a, packed, capability_of(fsdp_cuda_ordinal(lane)));
 #if HAVE_CUDNN
     if (!why && nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
         why = "FSDP_CUDA_ATTENTION=plain";
     else if (!why && !cudnn_attention_can(lane, a))
-        why = "a batch of another shape than planned, or no plan of cuDNN for it";
+        why = packed
+                  ? "documents of which there are more than planned, or no plan of cuDNN for them"
+                  : "a batch of another shape than planned, or no plan of cuDNN for it";
 #else
-    (void)lane;
     why = why ? why : "a build without cuDNN";
 #endif
-    tell_reason(why);
+    tell_reason(why, a->dtype == FSDP_F32);
     return !why;
 }
 
@@ -59,10 +76,14 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
     const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
-    const enum nn_cuda_attention chosen = nn_cuda_attention_chosen();
-    const size_t planned = chosen == NN_CUDA_PLAIN || nn_cuda_beyond_cudnn(shape)
-                               ? 0
-                               : cudnn_attention_plan(shape, chosen == NN_CUDA_DETERMINISTIC);
+    int ordinal = 0;
+    const int capability = cudaGetDevice(&ordinal) ? 0 : capability_of(ordinal);
+    const size_t planned =
+        nn_cuda_attention_chosen() == NN_CUDA_PLAIN ||
+                nn_cuda_beyond_cudnn(shape, false, capability)
+            ? 0
+            : cudnn_attention_plan(shape, shape->documents &&
+                                              !nn_cuda_beyond_cudnn(shape, true, capability));
     return planned > plain ? planned : plain;
 #else
     return plain;

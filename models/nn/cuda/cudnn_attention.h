@@ -5,12 +5,12 @@
 
 #include "nn_cuda.h"
 
-/* Attention here is causal, of whole sequences, in 16-bit types, heads of a multiple of 8 elements
- * up to 128, without documents, dropout, caps or sinks (attention.c asks for no other). */
+/* Attention here is causal, of whole sequences or packed documents, as nn_cuda_beyond_cudnn takes
+ * it (attention.c asks for no other). */
 
-/* Makes the plans for a shape, on the thread's GPU; says in the log if there are none. Elements of
- * work that they take; 0: none were made. `deterministic`: backward gives the same bits again. */
-size_t cudnn_attention_plan(const struct nn_attention *shape, bool deterministic);
+/* Makes the plans for a shape, on the thread's GPU, and with `packed` those for its documents; says
+ * in the log which there are not. Elements of work that they take; 0: none were made. */
+size_t cudnn_attention_plan(const struct nn_attention *shape, bool packed);
 /* Were plans made for this shape, and is its memory aligned as they need it? */
 bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention *args);
 int cudnn_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,

@@ -129,6 +129,8 @@ graph_tensor graph_tensor_new(struct graph *g, enum graph_kind kind, int64_t uid
     set_attribute(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, shape.stride);
     set_attribute(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &own);
     set_attribute(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    if (shape.ragged)
+        set_desc(g, t, CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, shape.ragged);
     if (kind == GRAPH_VIRTUAL)
         set_attribute(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     if (kind == GRAPH_VALUE)
@@ -137,7 +139,8 @@ graph_tensor graph_tensor_new(struct graph *g, enum graph_kind kind, int64_t uid
     return t;
 }
 
-void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor c)
+void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor c,
+                  struct graph_sizes sizes)
 {
     cudnnBackendDescriptor_t matmul = create(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set_type(g, matmul, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -147,6 +150,12 @@ void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor 
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul);
+    if (sizes.m)
+        set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, sizes.m);
+    if (sizes.n)
+        set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, sizes.n);
+    if (sizes.k)
+        set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, sizes.k);
     finalize_op(g, op, "operation of a product");
 }
 

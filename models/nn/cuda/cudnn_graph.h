@@ -8,7 +8,7 @@
 
 #include "nn_cuda.h"
 
-enum { GRAPH_MOST_OPS = 32, GRAPH_MOST_DESCS = 160 };
+enum { GRAPH_MOST_OPS = 64, GRAPH_MOST_DESCS = 256 };
 
 /* The library's functions. */
 struct cudnn_api {
@@ -41,13 +41,21 @@ typedef cudnnBackendDescriptor_t graph_tensor;
 
 /* What a tensor is to the outside. */
 enum graph_kind { GRAPH_MEMORY, GRAPH_VIRTUAL, GRAPH_VALUE };
+/* ragged: NULL, or where each index of the first dimension begins, in elements. */
 struct graph_shape {
     int64_t dim[4], stride[4];
+    graph_tensor ragged;
 };
 /* uid: of MEMORY and VALUE, by which graph_pack's callers name it. */
 graph_tensor graph_tensor_new(struct graph *g, enum graph_kind kind, int64_t uid,
                               cudnnDataType_t type, struct graph_shape shape);
-void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor c);
+/* c (m, n) = a (m, k) b (k, n); what is past these sizes of each index of the first dimension is
+ * not read. NULL: sizes are those of the tensors. */
+struct graph_sizes {
+    graph_tensor m, n, k;
+};
+void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor c,
+                  struct graph_sizes sizes);
 /* b, t: NULL where the mode takes fewer; axis: of GEN_INDEX, else -1. `math`: the type it computes
  * in. */
 void graph_pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math, int64_t axis,

@@ -5,11 +5,13 @@
 
 #include "cudnn_graph.h"
 
-/* What plans are made for: as of nn_attention, T = Tq = Tk. */
+/* What plans are made for: as of nn_attention, T = Tq = Tk. Packed: B documents of at most T
+ * positions, one behind the other in memory, of which some may have none. */
 struct sdpa_shape {
     int32_t B, T, NH, NKV, D, dtype;
     int32_t deterministic; /* backward without atomics, for O(B NH T²) bytes of workspace */
     int32_t window;        /* 0: all keys */
+    int32_t packed;
 };
 
 /* Names of tensors in a graph. */
@@ -29,6 +31,15 @@ enum sdpa_uid {
     SDPA_MINUS_INF,
     SDPA_ONE,
     SDPA_WINDOW, /* int32 */
+    /* Packed: (B) positions of each document, and (B + 1) where documents begin in q, in k, and in
+     * statistics, in elements; all int32. Gradients of k and v for each head of q, (positions, NH,
+     * D), where heads share keys. */
+    SDPA_LENGTHS,
+    SDPA_Q_BEGINS,
+    SDPA_K_BEGINS,
+    SDPA_STATS_BEGINS,
+    SDPA_DK_HEADS,
+    SDPA_DV_HEADS,
     SDPA_NUIDS
 };
 

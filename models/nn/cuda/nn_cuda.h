@@ -145,6 +145,20 @@ int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_atte
 int nn_cuda_plain_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
                                      struct fsdp_err *err);
 
+/* The tables of packed documents that cuDNN's plans read, made on the device of `starts`, as in
+ * nn_attention. Documents of all B rows are counted on; from the last on up to `most`, which is at
+ * least their number, they have no positions and begin at the end. A begin is the first position,
+ * all rows' counted on, times the elements of one. */
+struct nn_cuda_documents {
+    int32_t *lengths;                            /* (most) */
+    int32_t *q_begins, *k_begins, *stats_begins; /* (most + 1) */
+    const int32_t *starts;                       /* (B, T), NULL: a row is one document */
+    int B, T, most;
+    int q_nelem, k_nelem, stats_nelem; /* elements of a position */
+};
+int nn_cuda_documents(struct fsdp_lane *lane, const struct nn_cuda_documents *args,
+                      struct fsdp_err *err);
+
 /* A matrix (nrows, ncols) whose rows lie ld elements apart. */
 struct nn_cuda_rows {
     void *at;

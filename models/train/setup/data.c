@@ -57,13 +57,32 @@ static void take_tokens(struct data_opts *opts, const char *tokens)
     opts->tokenizer_hash = 0; /* the cache key already contains the run's */
 }
 
+static bool keeps_apart(const struct config *c, const struct config_source *source)
+{
+    return c->train.objective != CONFIG_DPO &&
+           (source->pack == CONFIG_PACK_DOCUMENTS ||
+            (source->pack == CONFIG_PACK_AUTO && source->format == DATA_JSONL));
+}
+
+bool train_data_is_packed(const struct config *c)
+{
+    struct config_source source;
+
+    config_source_plain(&source, c);
+    bool packed = c->data.eval_path.nelem && keeps_apart(c, &source);
+    for (int i = 0; i < config_nsources(c); i++) {
+        config_source(&source, c, i);
+        packed |= keeps_apart(c, &source);
+    }
+    return packed;
+}
+
 static void set_documents(const struct train_parts *p, const struct config_source *source,
                           struct data_opts *opts)
 {
     struct model_info info;
 
-    opts->documents = source->pack == CONFIG_PACK_DOCUMENTS ||
-                      (source->pack == CONFIG_PACK_AUTO && source->format == DATA_JSONL);
+    opts->documents = keeps_apart(p->config, source);
     if (source->document_end >= 0)
         opts->ends[opts->nends++] = (int)source->document_end;
     if (source->document_end != -1)
@@ -94,7 +113,6 @@ static struct data_opts source_opts(const struct train_parts *p, int i,
     set_documents(p, source, &opts);
     if (c->train.objective == CONFIG_DPO) {
         opts.pairs = true;
-        opts.documents = false;
         if (opts.too_long != DATA_TRUNCATE)
             opts.too_long = DATA_REFUSE;
     }

@@ -12,6 +12,8 @@ int train_blame_missing(struct fsdp_err *err, int status, const char *key);
  */
 int train_data_blame(struct fsdp_err *why, int rc, const char *where, const char *key,
                      struct fsdp_err *err);
+/* May a row hold several documents, which attention keeps apart, by the settings? */
+bool train_data_is_packed(const struct config *config);
 /* Opens parts->data and parts->eval, after train_tokens_prepare. Local, blocks. */
 int train_data_open(struct train_parts *parts, struct fsdp_err *err);
 /* Logs where text that was tokenized looks like documents. Local: one rank calls it. */

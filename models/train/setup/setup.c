@@ -427,6 +427,8 @@ static int describe_model(struct train_parts *p, const struct fsdp_opts *opts, s
 {
     FSDP_TRY(fsdp_module_tree_create(&p->tree, err));
     FSDP_TRY(set_dtypes(p, opts, err));
+    if (train_data_is_packed(p->config))
+        p->ops->set_packed(p->model);
     const int rc =
         p->ops->describe(p->model, p->tree, p->batch.micro_rows * train_parts_row_sequences(p),
                          (int)p->config->data.seq_len, err);
