@@ -54,6 +54,17 @@ int layer_project_each_weight(const struct model *m, const struct stack_block *b
                               const struct layer_map *map, int nmaps, const void *x,
                               struct fsdp_err *err);
 
+/* Where a slot has no adapter. *done false: nothing was done, as the device does not do both at once
+ * (nn_ops.activated_*). pre (R, nout) = the map of
+ * x, act (R, nout) = its activation. */
+int layer_project_activated(const struct model *m, const struct stack_block *blk,
+                            enum stack_slot slot, void *act, void *pre, const void *x, bool *done,
+                            struct fsdp_err *err);
+/* d_pre = the gradient of what the map read, dy W, times the slope of the activation at pre. */
+int layer_project_input_activated(const struct model *m, const struct stack_block *blk,
+                                  enum stack_slot slot, void *d_pre, void *pre, const void *dy,
+                                  bool *done, struct fsdp_err *err);
+
 /* What a gradient of a matrix and its bias (NULL: none) is multiplied with before it is added to:
  * they are written together, where both are wanted. */
 float layer_pair_beta(const struct stack_param *w, const struct stack_param *b);

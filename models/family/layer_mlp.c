@@ -79,13 +79,18 @@ static int hidden_maps(struct layer_map map[2], const struct model *m,
     return gated ? 2 : 1;
 }
 
-/* The hidden values' inputs of the MLP, where there is one. */
-static int enter_hidden(const struct model *m, const struct stack_block *blk, const void *x,
-                        struct fsdp_err *err)
+/* The hidden values' inputs of the MLP, where there is one; *activated: the hidden values, too,
+ * where the device makes both at once. */
+static int enter_hidden(bool *activated, const struct model *m, const struct stack_block *blk,
+                        const void *x, struct fsdp_err *err)
 {
     struct layer_map map[2];
     const int nmaps = hidden_maps(map, m, blk);
-    return m->traits.ffn ? layer_project_each(m, blk, map, nmaps, x, err) : FSDP_OK;
+
+    *activated = false;
+    if (m->traits.ffn && !m->traits.gated)
+        FSDP_TRY(layer_project_activated(m, blk, STACK_UP, blk->act, blk->up, x, activated, err));
+    return m->traits.ffn && !*activated ? layer_project_each(m, blk, map, nmaps, x, err) : FSDP_OK;
 }
 
 /* blk->out += the experts and, where all rows have one besides, the MLP. */
@@ -95,13 +100,14 @@ static int mixture_forward(const struct model *m, const struct stack_block *blk,
     const bool direct = m->traits.residual_scale == 1;
     void *y = direct ? blk->out : blk->norm;
     float beta = direct;
+    bool activated;
 
     FSDP_TRY(layer_experts_route(m, blk, x, err));
-    FSDP_TRY(enter_hidden(m, blk, x, err));
+    FSDP_TRY(enter_hidden(&activated, m, blk, x, err));
     if (!add)
         return FSDP_OK;
     if (m->traits.ffn) {
-        FSDP_TRY(activate(m, blk, err));
+        FSDP_TRY(activated ? FSDP_OK : activate(m, blk, err));
         FSDP_TRY(layer_project(m, blk, STACK_DOWN, y, blk->act, beta, err));
         beta = 1;
     }
@@ -114,14 +120,15 @@ int layer_mlp_forward(const struct model *m, const struct stack_block *blk, bool
 {
     const struct layer_end end = end_of(blk);
     const void *x;
+    bool activated;
 
     FSDP_TRY(read_stream(&x, m, blk, err));
     if (m->traits.experts)
         return mixture_forward(m, blk, x, add, err);
-    FSDP_TRY(enter_hidden(m, blk, x, err));
+    FSDP_TRY(enter_hidden(&activated, m, blk, x, err));
     if (!add && !m->traits.post_norm)
         return FSDP_OK;
-    FSDP_TRY(activate(m, blk, err));
+    FSDP_TRY(activated ? FSDP_OK : activate(m, blk, err));
     return layer_end_forward(m, blk, &end, blk->act, add, err);
 }
 
@@ -156,13 +163,39 @@ static int stream_gradient(const void **x, const struct model *m, const struct s
     return stack_norm_backward(m, blk->lane, &norm, err);
 }
 
+/* From the gradient of the MLP's output to those of gate and up, and the hidden values in blk->act.
+ * Where the device does two of these at once, the gradient of up and the hidden values lie in each
+ * other's places, and blk's are exchanged. */
+static int hidden_gradient(struct stack_block *blk, const struct model *m, const void *dy,
+                           struct fsdp_err *err)
+{
+    bool done = false;
+
+    if (!m->traits.gated)
+        FSDP_TRY(
+            layer_project_input_activated(m, blk, STACK_DOWN, blk->act, blk->up, dy, &done, err));
+    if (!done) {
+        FSDP_TRY(layer_project_input(m, blk, STACK_DOWN, blk->act, dy, 0, err));
+        return activate_backward(m, blk, err);
+    }
+    void *const up = blk->act;
+    blk->act = blk->up;
+    blk->up = up;
+    const struct nn_pointwise again = {.y = blk->act,
+                                       .x = blk->act,
+                                       .nelem = hidden_nelem(m, blk),
+                                       .act = m->traits.act,
+                                       .dtype = blk->dtype};
+    return m->nn->pointwise_forward(blk->lane, &again, err);
+}
+
 /* The weight gradients come last: they want the norm's output and the hidden values, which were not
  * kept and which the backward operators make again on their way. */
-int layer_mlp_backward(const struct model *m, const struct stack_block *blk, struct fsdp_err *err)
+int layer_mlp_backward(const struct model *m, const struct stack_block *block, struct fsdp_err *err)
 {
+    struct stack_block own = *block, *const blk = &own;
     const struct layer_end end = end_of(blk);
     struct layer_map map[2];
-    const int nmaps = hidden_maps(map, m, blk);
     const void *dy, *x;
 
     if (m->traits.parallel) /* attention needs the gradient of the output, too */
@@ -171,12 +204,12 @@ int layer_mlp_backward(const struct model *m, const struct stack_block *blk, str
     if (m->traits.experts)
         FSDP_TRY(layer_experts_backward(m, blk, dy, err));
     if (m->traits.ffn) {
-        FSDP_TRY(layer_project_input(m, blk, STACK_DOWN, blk->act, dy, 0, err));
-        FSDP_TRY(activate_backward(m, blk, err));
+        FSDP_TRY(hidden_gradient(blk, m, dy, err));
         FSDP_TRY(layer_project_weight(m, blk, STACK_DOWN, dy, blk->act, err));
     }
     FSDP_TRY(stream_gradient(&x, m, blk, err));
     if (m->traits.experts)
         FSDP_TRY(layer_experts_weight(m, blk, x, err));
+    const int nmaps = hidden_maps(map, m, blk);
     return m->traits.ffn ? layer_project_each_weight(m, blk, map, nmaps, x, err) : FSDP_OK;
 }

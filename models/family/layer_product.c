@@ -77,30 +77,36 @@ static int run_linear(const struct model *m, const struct stack_block *blk,
     return run[way](blk->lane, &args, err);
 }
 
+static struct nn_affine affine_of(const struct stack_block *blk, const struct matrix *matrix,
+                                  const struct operands *o)
+{
+    return (struct nn_affine){.out = o->out,
+                              .db = o->db,
+                              .b = o->b,
+                              .x = o->x,
+                              .w = o->w,
+                              .dy = o->dy,
+                              .work = blk->work,
+                              .rows = rows_of(blk),
+                              .nin = matrix->place.nin,
+                              .nout = matrix->place.nout,
+                              .ldw = matrix->ldw,
+                              .beta = o->beta,
+                              .dtype = blk->dtype,
+                              .w_dtype = matrix->w->w_dtype,
+                              .dw_dtype = matrix->w->dw_dtype,
+                              .f8 = matrix->f8,
+                              .w_amax = matrix->w->w_amax,
+                              .made = o->made};
+}
+
 static int run_affine(const struct model *m, const struct stack_block *blk,
                       const struct matrix *matrix, const struct operands *o, enum direction way,
                       struct fsdp_err *err)
 {
     int (*const run[])(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *) = {
         m->nn->affine_forward, m->nn->affine_backward_input, m->nn->affine_backward_weight};
-    const struct nn_affine args = {.out = o->out,
-                                   .db = o->db,
-                                   .b = o->b,
-                                   .x = o->x,
-                                   .w = o->w,
-                                   .dy = o->dy,
-                                   .work = blk->work,
-                                   .rows = rows_of(blk),
-                                   .nin = matrix->place.nin,
-                                   .nout = matrix->place.nout,
-                                   .ldw = matrix->ldw,
-                                   .beta = o->beta,
-                                   .dtype = blk->dtype,
-                                   .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype,
-                                   .f8 = matrix->f8,
-                                   .w_amax = matrix->w->w_amax,
-                                   .made = o->made};
+    const struct nn_affine args = affine_of(blk, matrix, o);
     return run[way](blk->lane, &args, err);
 }
 
@@ -143,6 +149,34 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                                .beta = beta,
                                .made = made};
     return run_product(m, blk, &matrix, &o, FORWARD, err);
+}
+
+int layer_project_activated(const struct model *m, const struct stack_block *blk,
+                            enum stack_slot slot, void *act, void *pre, const void *x, bool *done,
+                            struct fsdp_err *err)
+{
+    const struct matrix matrix = matrix_of(m, blk, slot);
+    const struct operands o = {.out = act, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix)};
+    const struct nn_activated args = {affine_of(blk, &matrix, &o), pre, m->traits.act};
+
+    *done = false;
+    return m->nn->activated_forward && matrix.ldw && matrix.place.lora <= 0
+               ? m->nn->activated_forward(blk->lane, &args, done, err)
+               : FSDP_OK;
+}
+
+int layer_project_input_activated(const struct model *m, const struct stack_block *blk,
+                                  enum stack_slot slot, void *d_pre, void *pre, const void *dy,
+                                  bool *done, struct fsdp_err *err)
+{
+    const struct matrix matrix = matrix_of(m, blk, slot);
+    const struct operands o = {.out = d_pre, .dy = dy, .w = weight_at(&matrix)};
+    const struct nn_activated args = {affine_of(blk, &matrix, &o), pre, m->traits.act};
+
+    *done = false;
+    return m->nn->activated_backward_input && matrix.ldw && matrix.place.lora <= 0
+               ? m->nn->activated_backward_input(blk->lane, &args, done, err)
+               : FSDP_OK;
 }
 
 int layer_plain_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,

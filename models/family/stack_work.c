@@ -111,6 +111,16 @@ static int add_attention(const struct model *m, struct fsdp_module_tree *tree, i
     return add_all(tree, module, &list, err);
 }
 
+/* Does the device make the activation in the product before it, and its slope in the product behind
+ * it (nn_ops.activated_*)? Each is a pass over memory less. */
+static bool products_activate(const struct model *m)
+{
+    const struct traits *t = &m->traits;
+    return m->nn->activated_forward && m->family->names->fusion == TRAITS_TRANSPOSED && !t->gated &&
+           t->act == NN_GELU_TANH && m->dtypes.activation != FSDP_F32 && !m->lora.r &&
+           !m->weight[m->place[STACK_UP].weight].f8.dtype;
+}
+
 /* Rows of the experts' products are those of the tokens that chose them. */
 static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int module, double rows,
                    struct fsdp_err *err)
@@ -120,7 +130,8 @@ static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int mod
     const double elem = (double)fsdp_dtype_nbytes(type), chosen = rows * t->experts_per_token;
     struct work_list list = {.nitems = 0};
     double nbytes = work_branch_nbytes(rows, t->dim, type);
-    double act_nbytes = work_activation_nbytes(rows, t->ffn, t->gated, type);
+    const double passes = products_activate(m) ? 0.75 : 1; /* three of four */
+    double act_nbytes = passes * work_activation_nbytes(rows, t->ffn, t->gated, type);
 
     if (t->post_norm)
         nbytes += 2 * rows * t->dim * elem;

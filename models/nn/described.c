@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators of a GPU that is described: what plans of memory ask of them. The rest is the CPU's, and
- * is not called. */
+/* Operators of a GPU that is described: what plans of memory ask of them. The rest is the CPU's,
+ * and is not called. */
 #include <pthread.h>
 
 #include "cuda_sizes.h"
@@ -41,6 +41,15 @@ static size_t attention_work_ampere(const struct nn_attention *shape)
     return attention_work(shape, 80);
 }
 
+/* Is there, as on GPUs that make activations in products; plans ask for no more. */
+static int activated(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
+                     struct fsdp_err *err)
+{
+    (void)lane, (void)args, (void)err;
+    *done = false;
+    return FSDP_OK;
+}
+
 static struct nn_ops described[2];
 static pthread_once_t described_once = PTHREAD_ONCE_INIT;
 
@@ -52,6 +61,8 @@ static void fill_tables(void)
         described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
         described[i].logits_align = NN_CUDA_LOGITS_ALIGN;
         described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
+        described[i].activated_forward = described[i].activated_backward_input =
+            i ? activated : NULL;
         described[i].attention_work_nelem = i ? attention_work_hopper : attention_work_ampere;
     }
 }

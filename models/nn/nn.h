@@ -246,13 +246,25 @@ struct nn_glu {
     enum fsdp_dtype dtype;
 };
 
-/* y = act(x). The backward pass works in place: x becomes dx, and dy becomes y. */
+/* y = act(x), forward in place, too. The backward pass works in place: x becomes dx, and dy becomes
+ * y. */
 struct nn_pointwise {
     void *y; /* forward: y; backward: in dy, out y */
     void *x;
     size_t nelem;
     enum nn_act act;
     enum fsdp_dtype dtype;
+};
+
+/* An affine map and an activation next to it in one pass, beta 0.
+ *
+ * forward: pre (rows, nout) = x w + b, out = act(pre), of what it was before it was rounded.
+ * backward_input: out (rows, nin), the gradient of pre (rows, nin), whose activation the map read:
+ * dy wᵀ times the slope of act at pre, which stays. */
+struct nn_activated {
+    struct nn_affine map;
+    void *pre;
+    enum nn_act act;
 };
 
 /* out = alpha x + beta out. x may be out where beta is 0. */
@@ -549,6 +561,12 @@ struct nn_ops {
     int (*glu_backward)(struct fsdp_lane *, const struct nn_glu *, struct fsdp_err *);
     int (*pointwise_forward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
     int (*pointwise_backward)(struct fsdp_lane *, const struct nn_pointwise *, struct fsdp_err *);
+    /* (optional) Both or none. *done false: the device has no such pass for these sizes and types,
+     * and nothing was enqueued; the two operators are to be called. */
+    int (*activated_forward)(struct fsdp_lane *, const struct nn_activated *, bool *done,
+                             struct fsdp_err *);
+    int (*activated_backward_input)(struct fsdp_lane *, const struct nn_activated *, bool *done,
+                                    struct fsdp_err *);
     int (*scale_add)(struct fsdp_lane *, const struct nn_scale_add *, struct fsdp_err *);
     /* (optional) All or none of the three. */
     int (*lengths)(struct fsdp_lane *, const struct nn_lengths *, struct fsdp_err *);

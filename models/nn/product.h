@@ -15,6 +15,15 @@ struct nn_matrix {
     enum fsdp_dtype f8; /* that it is rounded to before it is multiplied; 0: it is not */
 };
 
+/* What a product does on its way, on CUDA, where `aux` is read or written besides: */
+enum nn_epilogue {
+    NN_NO_EPILOGUE,
+    NN_GELU_OF_SUM,   /* aux (m, n) = the sum with its bias, c = gelu(that), the tanh approximation */
+    NN_GELU_GRADIENT, /* c = the sum times the slope of gelu at aux (m, n) */
+    NN_SUMS_OF_A,     /* aux (m) = sums over k of op(a), of c's type */
+    NN_SUMS_OF_B      /* aux (n) = sums over k of op(b), of c's type */
+};
+
 /* c (m, n) = op(a) (m, k) op(b) (k, n) + bias + beta c; bias (n) goes to every row. */
 struct nn_product {
     int m, n, k;
@@ -34,6 +43,8 @@ struct nn_product {
      * before left there of the same operand; NULL: nothing, and it is not asked for. */
     bool b_first;
     enum nn_f8_made *made;
+    enum nn_epilogue epilogue;
+    void *aux;
     /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. */
     const float *a_scale, *b_scale;
 };

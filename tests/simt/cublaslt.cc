@@ -15,7 +15,8 @@ struct simt_lt_handle {
 struct simt_lt_desc {
     cublasOperation_t op_a, op_b;
     cublasLtEpilogue_t epilogue;
-    const void *bias;
+    void *bias, *aux; // bias: also the gradient of one
+    int64_t aux_ld;
     const float *a_scale, *b_scale; // of 8-bit operands
 };
 struct simt_lt_layout {
@@ -41,7 +42,9 @@ struct call {
     bool coarse;    // its parts of a sum are added in the type of the output
 };
 
-int last, eights;
+int last, eights, refused;
+int epilogues[1024]; // calls with each
+double epilogue_seconds;
 // Of the proposals, in the library's order: its first guess is not the best one.
 const double proposal_seconds[] = {0.1, 0.01, 0.05};
 enum { PROPOSALS = 3 };
@@ -77,10 +80,65 @@ uint64_t place(const simt_lt_layout &x, cublasOperation_t op, uint64_t row, uint
     return op == CUBLAS_OP_N ? col * (uint64_t)x.ld + row : row * (uint64_t)x.ld + col;
 }
 
+bool has_bias(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+bool has_aux(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           e == CUBLASLT_EPILOGUE_DGELU;
+}
+
+bool has_sums(cublasLtEpilogue_t e)
+{
+    return e == CUBLASLT_EPILOGUE_BGRADA || e == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+// GELU by its tanh approximation, and its slope.
+double gelu(double x, double *slope)
+{
+    const double scale = 0.7978845608028654, cube = 0.044715;
+    const double t = tanh(scale * (x + cube * x * x * x));
+    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * cube * x * x);
+    return 0.5 * x * (1 + t);
+}
+
+// The sum for element (i, j) of d, beyond the bias; aux is stored before it is rounded.
+double finish(const call &c, uint64_t i, uint64_t j, double sum)
+{
+    const uint64_t at = j * (uint64_t)c.desc.aux_ld + i;
+    double slope;
+    if (c.desc.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+        gelu(load(c.desc.aux, c.d.type, at), &slope);
+        return sum * slope;
+    }
+    if (!has_aux(c.desc.epilogue))
+        return sum;
+    store(c.desc.aux, c.d.type, at, (float)sum);
+    return gelu(sum, &slope);
+}
+
+// The gradient of a bias: sums of the rows of op(a), or of the columns of op(b).
+void sum_operand(const call &c, uint64_t k)
+{
+    const bool of_a = c.desc.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    for (uint64_t i = 0; i < (of_a ? c.d.rows : c.d.cols); i++) {
+        double sum = 0;
+        for (uint64_t l = 0; l < k; l++)
+            sum += of_a ? load(c.a_at, c.a.type, place(c.a, c.desc.op_a, i, l))
+                        : load(c.b_at, c.b.type, place(c.b, c.desc.op_b, l, i));
+        store(c.desc.bias, c.d.type, i, (float)sum);
+    }
+}
+
 void multiply(void *arg)
 {
     const call &c = *(const call *)arg;
     simt_spend(c.seconds);
+    if (c.desc.epilogue != CUBLASLT_EPILOGUE_DEFAULT && c.desc.epilogue != CUBLASLT_EPILOGUE_BIAS)
+        simt_spend(epilogue_seconds);
     const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
     const float scale = c.desc.a_scale ? *c.desc.a_scale * *c.desc.b_scale : 1;
     std::vector<float> row(k);
@@ -96,13 +154,15 @@ void multiply(void *arg)
                     sum = rounded(c.d.type, (float)sum);
             }
             sum *= c.alpha * scale;
-            if (c.desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
+            if (has_bias(c.desc.epilogue))
                 sum += load(c.desc.bias, c.d.type, i);
             if (c.beta != 0)
                 sum += (double)c.beta * load(c.d_at, c.d.type, to);
-            store(c.d_at, c.d.type, to, (float)sum);
+            store(c.d_at, c.d.type, to, (float)finish(c, i, j, sum));
         }
     }
+    if (has_sums(c.desc.epilogue))
+        sum_operand(c, k);
 }
 
 bool fits(const simt_lt_layout &x)
@@ -128,6 +188,19 @@ bool supported_eight(const simt_lt_desc &desc, const simt_lt_layout &a, const si
            b.ld % 16 == 0 && (uint64_t)d.ld * out % 16 == 0 && !(biased && d.type == CUDA_R_32F);
 }
 
+// Beyond the bias: its aux lies at multiples of 16 bytes, in rows of multiples of 8 elements.
+bool supported_epilogue(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &d)
+{
+    const bool plain = desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(desc.epilogue);
+    if (has_aux(desc.epilogue) &&
+        (!desc.aux || (uintptr_t)desc.aux % 16 || desc.aux_ld % 8 ||
+         desc.aux_ld < (int64_t)d.rows || d.type != a.type || is_eight(a.type)))
+        return false;
+    if (has_sums(desc.epilogue) && (!desc.bias || is_eight(a.type)))
+        return false;
+    return (plain && !has_aux(desc.epilogue)) || !refused;
+}
+
 bool supported(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
                const simt_lt_layout &d)
 {
@@ -135,8 +208,9 @@ bool supported(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_
     const bool types = is_eight(a.type)
                            ? supported_eight(desc, a, b, d)
                            : a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
-    return fits(a) && fits(b) && fits(d) && types && (na ? a.rows : a.cols) == d.rows &&
-           (nb ? b.cols : b.rows) == d.cols && (na ? a.cols : a.rows) == (nb ? b.rows : b.cols);
+    return fits(a) && fits(b) && fits(d) && types && supported_epilogue(desc, a, d) &&
+           (na ? a.rows : a.cols) == d.rows && (nb ? b.cols : b.rows) == d.cols &&
+           (na ? a.cols : a.rows) == (nb ? b.rows : b.cols);
 }
 
 uint64_t checksum(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
@@ -182,8 +256,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
-                             nullptr,     nullptr,     nullptr};
+    *desc = new simt_lt_desc{
+        CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0, nullptr, nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -197,12 +271,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t nbytes)
 {
-    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA            ? (void *)&desc->op_a
-               : what == CUBLASLT_MATMUL_DESC_TRANSB          ? (void *)&desc->op_b
-               : what == CUBLASLT_MATMUL_DESC_EPILOGUE        ? (void *)&desc->epilogue
-               : what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? (void *)&desc->a_scale
-               : what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? (void *)&desc->b_scale
-                                                              : (void *)&desc->bias;
+    void *to = what == CUBLASLT_MATMUL_DESC_TRANSA                 ? (void *)&desc->op_a
+               : what == CUBLASLT_MATMUL_DESC_TRANSB               ? (void *)&desc->op_b
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE             ? (void *)&desc->epilogue
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ? (void *)&desc->aux
+               : what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD      ? (void *)&desc->aux_ld
+               : what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER      ? (void *)&desc->a_scale
+               : what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER      ? (void *)&desc->b_scale
+                                                                   : (void *)&desc->bias;
     if (nbytes != (what >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4))
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, nbytes);
@@ -303,6 +379,21 @@ int simt_lt_eights(void)
     return eights;
 }
 
+int simt_lt_epilogues(cublasLtEpilogue_t epilogue)
+{
+    return epilogues[epilogue];
+}
+
+void simt_lt_refuse_epilogues(int yes)
+{
+    refused = yes;
+}
+
+void simt_lt_slow_epilogues(double seconds)
+{
+    epilogue_seconds = seconds;
+}
+
 int simt_lt_last(void)
 {
     return last;
@@ -330,16 +421,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!handle || c != d || c_layout->ld != d_layout->ld || (uintptr_t)workspace % 16 ||
         workspace_nbytes < algo->data[5] || algo->data[6] >= PROPOSALS ||
         algo->data[0] != checksum(*desc, *a_layout, *b_layout, *d_layout) ||
-        (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) != (desc->bias != nullptr))
+        (has_bias(desc->epilogue) || has_sums(desc->epilogue)) != (desc->bias != nullptr) ||
+        has_aux(desc->epilogue) != (desc->aux != nullptr) ||
+        !supported(*desc, *a_layout, *b_layout, *d_layout) ||
+        (has_aux(desc->epilogue) && desc->aux == d))
         return CUBLAS_STATUS_INVALID_VALUE;
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)at[i] % algo->data[1 + i])
             return CUBLAS_STATUS_INVALID_VALUE;
-    for (const void *x : {a, b, (const void *)d, desc->bias, (const void *)workspace,
-                          (const void *)desc->a_scale, (const void *)desc->b_scale})
+    for (const void *x :
+         {a, b, (const void *)d, (const void *)desc->bias, (const void *)desc->aux,
+          (const void *)workspace, (const void *)desc->a_scale, (const void *)desc->b_scale})
         simt_check_pointer(x, "a product");
     last = (int)algo->data[6];
     eights += is_eight(a_layout->type);
+    epilogues[desc->epilogue]++;
     simt_call(stream, multiply, &args, sizeof args);
     return CUBLAS_STATUS_SUCCESS;
 }

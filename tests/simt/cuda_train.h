@@ -13,8 +13,10 @@ extern const struct nn_ops nn_cuda_ops;
 
 enum { TRAIN_STEPS = 4, TRAIN_ROWS = 4, TRAIN_MAX_T = 256 };
 
+enum { TRAIN_COUNTS = 4 };
 struct train_outcome {
     double loss[TRAIN_STEPS], norm[TRAIN_STEPS];
+    int counts[TRAIN_COUNTS];
 };
 
 struct train_run {
@@ -26,6 +28,10 @@ struct train_run {
 
 /* NULL: the model is trained whole. */
 static const struct model_lora *train_adapters;
+
+/* Of a run on the CUDA device, what a test counts there; NULL: nothing. */
+static void (*train_count)(int counts[TRAIN_COUNTS]);
+static int train_counts[TRAIN_COUNTS];
 
 static inline void train_on_cpu(struct model *m)
 {
@@ -55,6 +61,8 @@ static inline int train_rank(struct fsdp_oob *oob, const struct fsdp_node_map *n
     }
     if (rc)
         fprintf(stderr, "%s: %s\n", fsdp_status_name(rc), err.text);
+    if (train_count)
+        train_count(run->out->counts);
     ref_rank_close(&r);
     return rc != 0;
 }
@@ -85,6 +93,7 @@ static inline void train_compare(const char *what, struct ref_setup setup, const
     }
     ok(ran && loss <= loss_bound && norm <= norm_bound && both[1].loss[0] > 1,
        "%s: loss %.4f, off by %.1e; norms by %.1e", what, both[1].loss[nsteps - 1], loss, norm);
+    memcpy(train_counts, both[1].counts, sizeof train_counts);
     munmap(both, 2 * sizeof *both);
 }
 

@@ -4,10 +4,9 @@
 #include "../models/suite_nn_dtypes.h"
 
 #include "../models/nn_mirror.h"
+#include "epilogues.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
-
-extern const struct nn_ops nn_cuda_ops;
 
 /* The gradient of fp32 logits is split once for both products behind it: the second one takes the
  * halves from the work memory and does not read the gradient. */
@@ -47,5 +46,6 @@ int main(void)
     run_types();
     run_traits();
     test_split_once();
+    run_epilogues();
     return tap_done();
 }

@@ -5,6 +5,8 @@
  * run: long
  * run: timeout=600
  */
+#include <cublasLt.h>
+
 #include "cuda_train.h"
 
 enum { STEPS = 2 };
@@ -60,12 +62,33 @@ static void test_optimizer(const char *name)
     train_compare(name, setup, tokens, STEPS, 1e-5, 1e-4);
 }
 
+static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                               CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADA};
+enum { NEPILOGUES = sizeof epilogues / sizeof epilogues[0] };
+
+static void count_epilogues(int counts[TRAIN_COUNTS])
+{
+    for (int i = 0; i < NEPILOGUES; i++)
+        counts[i] = simt_lt_epilogues(epilogues[i]);
+}
+
+/* GPT-2's activations, and the gradients of its biases, are made by its products. */
+static void test_epilogues(void)
+{
+    train_count = count_epilogues;
+    test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
+    train_count = NULL;
+    for (int i = 0; i < NEPILOGUES; i++)
+        ok(train_counts[i] > 0, "GPT-2 in bf16: %d products with epilogue %d", train_counts[i],
+           (int)epilogues[i]);
+}
+
 int main(void)
 {
     test_optimizer("muon");
     test_optimizer("adafactor");
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
-    test_model("gpt2-tiny", 16, 211, FSDP_BF16, false);
+    test_epilogues();
     train_adapters = &dora;
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
     train_adapters = &dora_of_layers;

@@ -88,6 +88,53 @@ static void test_nonsense(struct nn_tuning *t)
        "a table of a strange length is as none");
 }
 
+/* dw = dyᵀ x and db in bf16, all of ones; *at_once: the product had the epilogue. */
+static bool gradients(int nout, bool *at_once)
+{
+    const struct nn_linear a = {.out = y,
+                                .db = w,
+                                .x = x,
+                                .dy = x,
+                                .rows = 4,
+                                .nin = 8,
+                                .nout = nout,
+                                .dtype = FSDP_BF16,
+                                .y_dtype = FSDP_BF16,
+                                .dw_dtype = FSDP_F32};
+    const int before = simt_lt_epilogues(CUBLASLT_EPILOGUE_BGRADB);
+    float db[16] = {0};
+
+    int rc = nn_cuda_ops.linear_backward_weight(lane, &a, &err);
+    rc = rc ? rc : fsdp_copy(lane, db, w, (size_t)nout * sizeof *db, &err);
+    rc = rc ? rc : fsdp_lane_sync(lane, &err);
+    *at_once = simt_lt_epilogues(CUBLASLT_EPILOGUE_BGRADB) > before;
+    for (int i = 0; i < nout; i++)
+        rc |= db[i] != 4;
+    return !rc;
+}
+
+/* An epilogue that is slower than a kernel behind the product is left to the kernel, in later runs
+ * with the table, too. */
+static void test_epilogue(void)
+{
+    struct nn_tuning t = {.who = ""};
+    bool first, slow, fast;
+
+    static const uint16_t one[64] = {[0 ... 63] = 0x3f80};
+    int rc = fsdp_copy(lane, x, one, sizeof one, &err);
+    ok(!rc && gradients(8, &first) && first, "a product with an epilogue, before: %s", err.text);
+    simt_lt_slow_epilogues(1);
+    rc = nn_cuda_ops.tune(lane, &t, true, &err);
+    ok(!rc && gradients(8, &slow) && !slow, "one that is slower is not taken: %s", err.text);
+    simt_lt_slow_epilogues(0);
+    rc = nn_cuda_ops.tune(lane, &t, true, &err);
+    ok(!rc && t.ntimed == 0 && gradients(8, &slow) && !slow, "as the table says");
+    ok(gradients(16, &first) && first, "another shape is another product");
+    rc = nn_cuda_ops.tune(lane, &t, true, &err);
+    ok(!rc && t.ntimed == 2 && gradients(16, &fast) && fast, "one that is faster is taken");
+    fsdp_free(t.table);
+}
+
 int main(void)
 {
     struct nn_tuning t = {.who = ""};
@@ -101,6 +148,7 @@ int main(void)
     test_timed(&t);
     test_known(&t);
     test_nonsense(&t);
+    test_epilogue();
     fsdp_free(t.table);
     fsdp_device_free(device, x);
     fsdp_device_free(device, w);

@@ -7,6 +7,10 @@
  * products of one F32 matrix can share the halves, which lie alike whether it is transposed. An
  * output that cuBLASLt cannot give is made in F32 and converted.
  */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "gemm.h"
 
 /* ---- dimensions that are no multiple of 16 bytes --------------------------------------------- */
@@ -144,6 +148,58 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     part.beta = 1;
     return uniform_types(lane, &part, err);
 }
+
+/* ---- epilogues -------------------------------------------------------------------------------
+ * What would be a pass over memory behind the product, in the product's own, on Hopper and later.
+ * Whether it is faster is measured before the first step (gemm_tune.c). In 16 bits alone: the
+ * library's tanh is approximate. */
+
+static bool apart;
+static pthread_once_t apart_once = PTHREAD_ONCE_INIT;
+
+static void read_apart(void)
+{
+    const char *text = getenv("FSDP_CUDA_PRODUCTS");
+
+    apart = text && !strcmp(text, "apart");
+    if (text && *text && !apart && strcmp(text, "fused") != 0)
+        fsdp_log(FSDP_LOG_WARN, "FSDP_CUDA_PRODUCTS=%s: takes fused or apart; fused is used", text);
+}
+
+/* What the library asks, and that the product is one call. */
+static bool fits_epilogue(const struct nn_product *g)
+{
+    enum { ALIGN = 16 };
+    const enum fsdp_dtype type = g->a.dtype;
+    const bool sums = g->epilogue == NN_SUMS_OF_A || g->epilogue == NN_SUMS_OF_B;
+    const int rows = g->a.transposed ? g->m : g->k;
+
+    return (type == FSDP_BF16 || type == FSDP_F16) && g->b.dtype == type && !g->a.f8 &&
+           (g->c_dtype == type || (sums && g->c_dtype == FSDP_F32)) && g->beta == 0.0f &&
+           (!g->bias || g->bias_dtype == type) && g->n % PIECE == 0 && rows % PIECE == 0 &&
+           (uintptr_t)g->aux % ALIGN == 0 && (uintptr_t)g->c % ALIGN == 0;
+}
+
+int gemm_with_epilogue(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
+                       struct fsdp_err *err)
+{
+    enum { LEAST_CAPABILITY = 90 };
+    int capability;
+
+    *done = false;
+    pthread_once(&apart_once, read_apart);
+    if (apart || !fits_epilogue(g))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    FSDP_TRY(gemm_capability(&capability, lane, err));
+    if (capability < LEAST_CAPABILITY)
+        return FSDP_OK;
+    if (g->made)
+        *g->made = NN_F8_NOTHING;
+    return gemm_lt_with_epilogue(lane, g, done, err);
+}
+
+/* ---- any product ----------------------------------------------------------------------------- */
 
 static int in_8_bits(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {

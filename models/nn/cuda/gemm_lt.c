@@ -86,7 +86,9 @@ static struct gemm_key key_of(const struct nn_product *g, int ordinal)
                              .b_align = alignment_of(g->b.at),
                              .c_align = alignment_of(g->c),
                              .bias_align = g->bias ? alignment_of(g->bias) : 0,
-                             .f8_b = g->a_scale ? (uint8_t)g->b.dtype : 0};
+                             .f8_b = g->a_scale ? (uint8_t)g->b.dtype : 0,
+                             .epilogue = (uint8_t)g->epilogue,
+                             .aux_align = g->epilogue ? alignment_of(g->aux) : 0};
 }
 
 /* ---- making a plan --------------------------------------------------------------------------- */
@@ -123,19 +125,61 @@ static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct nn_prod
                              sizeof g->a_scale);
 }
 
+/* The library's first operand is our second. */
+static cublasLtEpilogue_t epilogue_of(const struct nn_product *g)
+{
+    switch (g->epilogue) {
+    case NN_GELU_OF_SUM:
+        return g->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case NN_GELU_GRADIENT:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case NN_SUMS_OF_A:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case NN_SUMS_OF_B:
+        return CUBLASLT_EPILOGUE_BGRADA;
+    case NN_NO_EPILOGUE:
+        break;
+    }
+    return g->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* Where the epilogue reads and writes. By these the library knows how they are aligned, too. */
+static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct nn_product *g)
+{
+    const bool sums = g->epilogue == NN_SUMS_OF_A || g->epilogue == NN_SUMS_OF_B;
+    const void *const bias = sums ? g->aux : g->bias;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (bias)
+        s = set_attribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (g->epilogue && !sums && !s)
+        s = set_attribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &g->aux, sizeof g->aux);
+    return s;
+}
+
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct nn_product *g)
+{
+    const cublasLtEpilogue_t epilogue = epilogue_of(g);
+    const int64_t ld = g->n;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+        return s;
+    s = set_attribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!s && (g->epilogue == NN_GELU_OF_SUM || g->epilogue == NN_GELU_GRADIENT))
+        s = set_attribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+    return s ? s : set_pointers(desc, g);
+}
+
 static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product *g)
 {
     const cublasOperation_t op_a = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cublasStatus_t s = cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
 
     s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b);
     s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a);
-    if (g->bias && !s)
-        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (g->bias && !s)
-        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = s ? s : set_epilogue(p->desc, g);
     s = s ? s : set_scales(p->desc, g);
     s = s ? s : operand(&p->b, &g->b, g->k, g->n);
     s = s ? s : operand(&p->a, &g->a, g->m, g->k);
@@ -248,15 +292,18 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
         return FSDP_ENOMEM;
     node->plan.key = key;
     int rc = make_plan(&node->plan, *handle, g, err);
-    if (rc) {
+    node->plan.refused = rc == FSDP_EUNSUPPORTED && g->epilogue;
+    if (rc && !node->plan.refused) {
         fsdp_free(node);
         return rc;
     }
     node->next = *bucket;
     *bucket = node;
+    *out = &node->plan;
+    if (node->plan.refused) /* asked once */
+        return FSDP_OK;
     node->plan.next = all;
     all = &node->plan;
-    *out = &node->plan;
     return FSDP_OK;
 }
 
@@ -269,8 +316,7 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
     const float alpha = 1;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
 
-    if (g->bias)
-        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+    s = set_pointers(p->desc, g);
     s = s ? s : set_scales(p->desc, g);
     s = s ? s
           : cublasLtMatmul(handle, p->desc, &alpha, g->b.at, p->b, g->a.at, p->a, &g->beta, g->c,
@@ -279,20 +325,29 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
     return gemm_lt_check(s, g, "cuBLASLt", err);
 }
 
-int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+int gemm_lt_with_epilogue(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
+                          struct fsdp_err *err)
 {
     struct gemm_plan *plan;
     cublasLtHandle_t handle;
     void *workspace;
 
+    *done = false;
     FSDP_TRY(nn_cuda_scratch(&workspace, lane, err));
     gemm_lt_lock();
     int rc = gemm_plan(&plan, &handle, lane, g, err);
-    if (!rc) {
+    if (!rc && !plan->refused) {
+        *done = true;
         plan->last = *g;
         plan->lane = g->passing ? plan->lane : lane;
         rc = gemm_plan_run(plan, handle, lane, g, workspace, &plan->algo, err);
     }
     gemm_lt_unlock();
-    return rc ? rc : fsdp_cuda_launched(lane, "product", err);
+    return rc || !*done ? rc : fsdp_cuda_launched(lane, "product", err);
+}
+
+int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
+{
+    bool done;
+    return gemm_lt_with_epilogue(lane, g, &done, err);
 }

@@ -14,7 +14,8 @@ struct gemm_key {
     uint8_t a_transposed, b_transposed, dtype, c_dtype, biased, adds;
     uint8_t a_align, b_align, c_align, bias_align;
     uint8_t f8_b;   /* type of b where a's is of 8 bits; else 0 */
-    uint8_t unused; /* keys are compared as bytes */
+    uint8_t epilogue, aux_align;
+    uint8_t unused[3]; /* keys are compared as bytes */
 };
 
 /* Descriptors and the algorithm for one key. cuBLASLt is column-major, so its product is the
@@ -24,6 +25,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    bool refused; /* its epilogue: there is no algorithm, or it is slower */
     /* Its last call, for timing; lane NULL: it is not timed. */
     struct nn_product last;
     struct fsdp_lane *lane;

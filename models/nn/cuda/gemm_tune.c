@@ -4,6 +4,8 @@
  * guess from the shape. Each is timed where the product's last call left its operands, which are
  * what training has there: real values, since a GPU is faster on zeros, and real alignment.
  *
+ * A product with an epilogue is compared with one without, and the kernels that do the same.
+ *
  * A table is a list of choices. It travels among ranks and lies in files, so nothing in it is
  * trusted: the library is asked whether an algorithm is one for this product.
  */
@@ -22,6 +24,7 @@ static const float WORTH = 0.98f;
 
 struct choice {
     struct gemm_key key; /* ordinal 0: GPUs of a kind are alike */
+    uint32_t apart;      /* 1: what its epilogue does is faster behind it */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -113,7 +116,9 @@ static int time_algo(float *best_ms, bool *unfit, const struct timer *t,
     return FSDP_OK;
 }
 
-static int choose_plan(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp_err *err)
+/* *taken_ms: of the algorithm that it takes. */
+static int choose_plan(float *taken_ms, struct gemm_plan *p, cublasLtHandle_t handle,
+                       struct fsdp_err *err)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     float ms, first_ms = 0, best_ms = 0;
@@ -144,6 +149,80 @@ static int choose_plan(struct gemm_plan *p, cublasLtHandle_t handle, struct fsdp
                  (double)best_ms, (double)first_ms);
     }
     timer_close(&timer);
+    *taken_ms = best_ms;
+    return rc;
+}
+
+/* ---- epilogues ------------------------------------------------------------------------------- */
+
+/* What has to follow: a product that has the epilogue, or one that has not. */
+static int run_rest(const struct nn_product *g, bool has, struct fsdp_lane *lane,
+                    struct fsdp_err *err)
+{
+    const struct nn_matrix *dy = g->epilogue == NN_SUMS_OF_A ? &g->a : &g->b;
+    const struct nn_cuda_sum sum = {.out = g->aux,
+                                    .out_dtype = g->c_dtype,
+                                    .in = dy->at,
+                                    .in_dtype = dy->dtype,
+                                    .nrows = g->k,
+                                    .ncols = g->epilogue == NN_SUMS_OF_A ? g->m : g->n,
+                                    .ld = dy->ld};
+    struct nn_pointwise act = {.y = g->c,
+                               .x = g->aux,
+                               .nelem = (size_t)g->m * (size_t)g->n,
+                               .act = NN_GELU_TANH,
+                               .dtype = g->c_dtype};
+
+    switch (g->epilogue) {
+    case NN_GELU_OF_SUM:
+        return has ? FSDP_OK : nn_cuda_pointwise_forward(lane, &act, err);
+    case NN_GELU_GRADIENT:
+        if (!has)
+            return nn_cuda_pointwise_backward(lane, &act, err);
+        act.y = act.x;
+        return nn_cuda_pointwise_forward(lane, &act, err);
+    case NN_SUMS_OF_A:
+    case NN_SUMS_OF_B:
+        return has ? FSDP_OK : nn_cuda_sum_rows(lane, &sum, err);
+    case NN_NO_EPILOGUE:
+        break;
+    }
+    return FSDP_OK;
+}
+
+static int time_rest(float *ms, const struct timer *t, bool has, struct fsdp_err *err)
+{
+    cudaStream_t stream = fsdp_lane_native(t->plan->lane);
+
+    for (int i = 0; i <= ROUNDS; i++) { /* the first run, which loads the kernel, does not count */
+        cudaError_t e = i == 1 ? cudaEventRecord(t->begin, stream) : cudaSuccess;
+        FSDP_TRY(fsdp_cuda_check((int)e, err, "timing a pass"));
+        FSDP_TRY(run_rest(&t->plan->last, has, t->plan->lane, err));
+    }
+    cudaError_t e = cudaEventRecord(t->end, stream);
+    e = e ? e : cudaEventSynchronize(t->end);
+    e = e ? e : cudaEventElapsedTime(ms, t->begin, t->end);
+    *ms /= ROUNDS;
+    return fsdp_cuda_check((int)e, err, "timing a pass");
+}
+
+/* *apart: the product without, which takes plain_ms, and what follows it, are faster. */
+static int compare_epilogue(bool *apart, struct gemm_plan *p, cublasLtHandle_t handle,
+                            float with_ms, float plain_ms, struct fsdp_err *err)
+{
+    float rest_ms = 0, rest_apart_ms = 0;
+    struct timer timer;
+    int rc = timer_open(&timer, p, handle, err);
+
+    rc = rc ? rc : time_rest(&rest_ms, &timer, true, err);
+    rc = rc ? rc : time_rest(&rest_apart_ms, &timer, false, err);
+    timer_close(&timer);
+    *apart = !rc && plain_ms + rest_apart_ms < with_ms + rest_ms;
+    if (!rc)
+        fsdp_log(FSDP_LOG_DEBUG,
+                 "product %d x %d x %d with epilogue %d: %.3f ms at once, %.3f ms apart", p->key.m,
+                 p->key.n, p->key.k, p->key.epilogue, (double)(with_ms + rest_ms),
+                 (double)(plain_ms + rest_apart_ms));
     return rc;
 }
 
@@ -158,7 +237,7 @@ static int add_plan(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_
         return FSDP_ENOMEM;
     if (n)
         memcpy(table, t->table, n * sizeof *table);
-    table[n] = (struct choice){key_of(p), p->algo};
+    table[n] = (struct choice){key_of(p), p->refused, p->algo};
     fsdp_free(t->table);
     t->table = table;
     t->nbytes = (n + 1) * sizeof *table;
@@ -178,24 +257,59 @@ static int describe_gpu(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *e
     return FSDP_OK;
 }
 
+static int time_plan(float *ms, struct gemm_plan *p, struct nn_tuning *t, struct fsdp_err *err);
+
+/* The product without its epilogue, which is one of the table, too. */
+static int time_apart(struct gemm_plan *p, cublasLtHandle_t handle, float with_ms,
+                      struct nn_tuning *t, struct fsdp_err *err)
+{
+    struct nn_product plain = p->last;
+    struct gemm_plan *other;
+    float plain_ms;
+
+    plain.epilogue = NN_NO_EPILOGUE;
+    plain.aux = NULL;
+    FSDP_TRY(gemm_plan(&other, &handle, p->lane, &plain, err));
+    other->last = plain;
+    other->lane = p->lane;
+    FSDP_TRY(time_plan(&plain_ms, other, t, err));
+    return compare_epilogue(&p->refused, p, handle, with_ms, plain_ms, err);
+}
+
+static int time_plan(float *ms, struct gemm_plan *p, struct nn_tuning *t, struct fsdp_err *err)
+{
+    struct gemm_plan *same;
+    cublasLtHandle_t handle;
+
+    FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
+    FSDP_TRY(choose_plan(ms, p, handle, err));
+    if (p->key.epilogue)
+        FSDP_TRY(time_apart(p, handle, *ms, t, err));
+    const struct gemm_key key = key_of(p);
+    if (find_plan(t, &key)) /* timed for a comparison alone */
+        return FSDP_OK;
+    t->ntimed++;
+    return add_plan(t, p, err);
+}
+
 static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struct fsdp_err *err)
 {
     const struct gemm_key key = key_of(p);
     const struct choice *known = find_plan(t, &key);
     struct gemm_plan *same;
     cublasLtHandle_t handle;
+    float ms;
 
     FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
     if (known && accepts(p, handle, &known->algo)) {
         p->algo = known->algo;
+        p->refused = p->key.epilogue && known->apart;
         t->nknown++;
         return FSDP_OK;
     }
     if (!timed || known)
         return FSDP_OK;
-    FSDP_TRY(choose_plan(p, handle, err));
-    t->ntimed++;
-    return add_plan(t, p, err);
+    return time_plan(&ms, p, t, err);
 }
 
 int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool timed, struct fsdp_err *err)

@@ -15,11 +15,54 @@ PRODUCT(linear_backward_input, nn_linear)
 PRODUCT(affine_forward, nn_affine)
 PRODUCT(affine_backward_input, nn_affine)
 
+static int activated(struct fsdp_lane *lane, struct nn_product g, const struct nn_activated *args,
+                     enum nn_epilogue epilogue, bool *done, struct fsdp_err *err)
+{
+    *done = false;
+    if (args->act != NN_GELU_TANH)
+        return FSDP_OK;
+    g.epilogue = epilogue;
+    g.aux = args->pre;
+    return gemm_with_epilogue(lane, &g, done, err);
+}
+
+int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
+                              struct fsdp_err *err)
+{
+    return activated(lane, nn_affine_forward_product(&args->map), args, NN_GELU_OF_SUM, done, err);
+}
+
+int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
+                                     bool *done, struct fsdp_err *err)
+{
+    return activated(lane, nn_affine_backward_input_product(&args->map), args, NN_GELU_GRADIENT,
+                     done, err);
+}
+
+/* dw, and the sums of dy, which is its operand b or a, where they need not be added to. */
+static int both_gradients(struct fsdp_lane *lane, const struct nn_product *g,
+                          const struct nn_cuda_sum *sum, bool *done, struct fsdp_err *err)
+{
+    struct nn_product with = *g;
+
+    *done = false;
+    if (!g->c || !sum->out || sum->out_dtype != g->c_dtype || sum->beta != 0.0f)
+        return FSDP_OK;
+    with.epilogue = sum->in == g->a.at ? NN_SUMS_OF_A : NN_SUMS_OF_B;
+    with.aux = sum->out;
+    return gemm_with_epilogue(lane, &with, done, err);
+}
+
 /* db, where it is wanted, then dw likewise. */
 static int backward_weight(struct fsdp_lane *lane, const struct nn_product *g,
                            const struct nn_cuda_sum *sum, struct fsdp_err *err)
 {
+    bool done;
+
     FSDP_TRY(fsdp_cuda_enter(lane, err));
+    FSDP_TRY(both_gradients(lane, g, sum, &done, err));
+    if (done)
+        return FSDP_OK;
     if (sum->out)
         FSDP_TRY(nn_cuda_sum_rows(lane, sum, err));
     return g->c ? gemm(lane, g, err) : FSDP_OK;

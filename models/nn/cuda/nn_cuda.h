@@ -21,6 +21,10 @@ NN_CUDA_OP(linear_backward_weight, nn_linear)
 NN_CUDA_OP(affine_forward, nn_affine)
 NN_CUDA_OP(affine_backward_input, nn_affine)
 NN_CUDA_OP(affine_backward_weight, nn_affine)
+int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
+                              struct fsdp_err *err);
+int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
+                                     bool *done, struct fsdp_err *err);
 NN_CUDA_OP(embedding_forward, nn_embedding)
 NN_CUDA_OP(embedding_backward, nn_embedding)
 NN_CUDA_OP(rmsnorm_forward, nn_rmsnorm)

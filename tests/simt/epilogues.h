@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * epilogues.h: products with epilogues: activations and bias gradients that the library computes on
+ * its way are those of the operators that follow a product, and where the library, the GPU, the
+ * sizes or the types have none, those operators are called.
+ */
+#ifndef SIMT_EPILOGUES_H
+#define SIMT_EPILOGUES_H
+
+#include <cublasLt.h>
+
+#include "../models/nn_mirror.h"
+#include "../models/suite_nn_dtypes.h"
+
+extern const struct nn_ops nn_cuda_ops;
+
+enum { LT_ROWS = 37, LT_NIN = 72, LT_NOUT = 136 };
+
+typedef int activated_f(struct fsdp_lane *, const struct nn_activated *, bool *, struct fsdp_err *);
+
+/* Runs it on the device's copies of what it reads and writes; *done as it says. */
+static int run(activated_f *fn, struct nn_activated a, bool is_forward, bool *done)
+{
+    struct nn_affine *m = &a.map;
+    const int width = is_forward ? m->nout : m->nin;
+
+    m->x = mirror_up(m->x, mirror_nbytes(area(m->rows, m->nin), m->dtype), false);
+    m->w = mirror_up(m->w, mirror_nbytes(columns(m), m->w_dtype), false);
+    m->b = mirror_up(m->b, mirror_nbytes((size_t)m->nout, m->w_dtype), false);
+    m->dy = mirror_up(m->dy, mirror_nbytes(area(m->rows, m->nout), m->dtype), false);
+    m->out = mirror_up(m->out, mirror_nbytes(area(m->rows, width), m->dtype), true);
+    a.pre = mirror_up(a.pre, mirror_nbytes(area(m->rows, width), m->dtype), true);
+    return mirror_down(fn(mirror.lane, &a, done, &err));
+}
+
+static struct nn_affine affine(int rows, int nin, int nout, int ldw, enum fsdp_dtype dtype)
+{
+    struct nn_affine a = {.rows = rows, .nin = nin, .nout = nout, .ldw = ldw};
+    a.dtype = a.w_dtype = a.dw_dtype = dtype;
+    return a;
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+static void test_forward(int rows, int ldw, bool biased)
+{
+    struct pair x = pair((size_t)rows * LT_NIN, 1), w = pair((size_t)LT_NIN * (size_t)ldw, 1);
+    struct pair b = pair(LT_NOUT, 1), pre = pair((size_t)rows * LT_NOUT, 9), y = pair(pre.nelem, 9);
+    struct pair out[2] = {pre, y};
+    struct nn_activated a = {affine(rows, LT_NIN, LT_NOUT, ldw, type), pre.narrow, NN_GELU_TANH};
+    struct nn_affine wide = affine(rows, LT_NIN, LT_NOUT, ldw, FSDP_F32);
+    const int before =
+        simt_lt_epilogues(biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX);
+    bool done = false;
+
+    a.map.x = x.narrow, a.map.w = w.narrow, a.map.b = biased ? b.narrow : NULL;
+    a.map.out = y.narrow;
+    wide.x = x.wide, wide.w = w.wide, wide.b = biased ? b.wide : NULL, wide.out = pre.wide;
+    int rc = run(nn_cuda_ops.activated_forward, a, true, &done);
+    rc |= nn->affine_forward(ref_lane(), &wide, &err);
+    const struct nn_pointwise act = {y.wide, pre.wide, pre.nelem, NN_GELU_TANH, FSDP_F32};
+    rc |= nn->pointwise_forward(ref_lane(), &act, &err);
+    check(rc || !done ||
+              simt_lt_epilogues(biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                       : CUBLASLT_EPILOGUE_GELU_AUX) != before + 1,
+          "activation behind a product", out, 2);
+    drop(x), drop(w), drop(b), drop(pre), drop(y);
+}
+
+static void test_backward_input(int rows, int ldw)
+{
+    struct pair dy = pair((size_t)rows * LT_NOUT, 1), w = pair((size_t)LT_NIN * (size_t)ldw, 1);
+    struct pair pre = pair((size_t)rows * LT_NIN, 2), dx = pair(pre.nelem, 9);
+    struct nn_activated a = {affine(rows, LT_NIN, LT_NOUT, ldw, type), pre.narrow, NN_GELU_TANH};
+    struct nn_affine wide = affine(rows, LT_NIN, LT_NOUT, ldw, FSDP_F32);
+    float *slope = malloc(pre.nelem * sizeof *slope);
+    uint16_t *old = malloc(pre.nelem * 2);
+    bool done = false;
+
+    memcpy(old, pre.narrow, pre.nelem * 2);
+    memcpy(slope, pre.wide, pre.nelem * sizeof *slope);
+    a.map.dy = dy.narrow, a.map.w = w.narrow, a.map.out = dx.narrow;
+    wide.dy = dy.wide, wide.w = w.wide, wide.out = dx.wide;
+    int rc = run(nn_cuda_ops.activated_backward_input, a, false, &done);
+    rc |= nn->affine_backward_input(ref_lane(), &wide, &err);
+    struct nn_pointwise act = {dx.wide, slope, pre.nelem, NN_GELU_TANH, FSDP_F32};
+    rc |= nn->pointwise_backward(ref_lane(), &act, &err); /* slope: the gradient */
+    memcpy(dx.wide, slope, pre.nelem * sizeof *slope);
+    check(rc || !done || memcmp(old, pre.narrow, pre.nelem * 2) != 0,
+          "slope of an activation behind a product", &dx, 1);
+    drop(dy), drop(w), drop(pre), drop(dx), free(slope), free(old);
+}
+
+/* ---- gradients of biases --------------------------------------------------------------------- */
+
+/* From a product where nothing is added to, else apart. */
+static void test_bias_gradient(bool transposed, enum fsdp_dtype dw_dtype, float beta, bool at_once)
+{
+    struct pair x = pair(LT_ROWS * LT_NIN, 1), dy = pair(LT_ROWS * LT_NOUT, 1);
+    const size_t ndw = LT_NIN * LT_NOUT;
+    float *dw = ref_output(ndw, 1), *db = ref_output(LT_NOUT, 1), *work;
+    double *rdw = ref_wide(ndw), *rdb = ref_wide(LT_NOUT);
+    struct nn_affine a = affine(LT_ROWS, LT_NIN, LT_NOUT, LT_NOUT, type);
+    struct nn_linear b = {.rows = LT_ROWS, .nin = LT_NIN, .nout = LT_NOUT, .beta = beta};
+    const cublasLtEpilogue_t epilogue =
+        transposed ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    const int before = simt_lt_epilogues(epilogue);
+    int rc;
+
+    for (size_t i = 0; i < ndw; i++)
+        rdw[i] = beta != 0.0f ? (double)beta * dw[i] : 0;
+    for (size_t i = 0; i < LT_NOUT; i++)
+        rdb[i] = beta != 0.0f ? (double)beta * db[i] : 0;
+    for (int r = 0; r < LT_ROWS; r++)
+        for (int o = 0; o < LT_NOUT; o++) {
+            const double d = dy.wide[r * LT_NOUT + o];
+            rdb[o] += d;
+            for (int i = 0; i < LT_NIN; i++)
+                rdw[transposed ? i * LT_NOUT + o : o * LT_NIN + i] += d * x.wide[r * LT_NIN + i];
+        }
+    b.dtype = b.y_dtype = b.w_dtype = type;
+    b.dw_dtype = a.dw_dtype = dw_dtype;
+    work = room(nn->linear_work_nelem(&b));
+    a.beta = beta;
+    a.x = b.x = x.narrow, a.dy = b.dy = dy.narrow, a.out = b.out = dw, a.db = b.db = db;
+    a.work = b.work = work;
+    rc = transposed ? nn->affine_backward_weight(ref_lane(), &a, &err)
+                    : nn->linear_backward_weight(ref_lane(), &b, &err);
+    ok(!rc && ref_error(dw, rdw, ndw) < 1e-6 && ref_error(db, rdb, LT_NOUT) < 1e-6 &&
+           simt_lt_epilogues(epilogue) == before + at_once,
+       "%s %s: gradients of weight and bias, beta %g, %s: %.1e %.1e", fsdp_dtype_name(type),
+       transposed ? "affine" : "linear", (double)beta, at_once ? "at once" : "apart",
+       ref_error(dw, rdw, ndw), ref_error(db, rdb, LT_NOUT));
+    drop(x), drop(dy), free(dw), free(db), free(work), free(rdw), free(rdb);
+}
+
+/* ---- what has none --------------------------------------------------------------------------- */
+
+static bool is_done(struct nn_affine map, enum nn_act act)
+{
+    const size_t npre = area(map.rows, map.nout), nbytes = fsdp_dtype_nbytes(map.dtype);
+    struct nn_activated a = {map, calloc(npre, nbytes), act};
+    void *const x = calloc(area(map.rows, map.nin), nbytes), *const w =
+                                                                 calloc(columns(&map), nbytes);
+    void *const y = calloc(npre, nbytes);
+    bool done = true;
+
+    a.map.x = x, a.map.w = w, a.map.out = y;
+    const int rc = run(nn_cuda_ops.activated_forward, a, true, &done);
+    free(a.pre), free(x), free(w), free(y);
+    return rc || done;
+}
+
+static void test_without(void)
+{
+    ok(is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "bf16 has an epilogue");
+    ok(!is_done(affine(8, 16, 24, 24, FSDP_F32), NN_GELU_TANH), "fp32 has none");
+    ok(!is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU), "exact GELU has none");
+    ok(!is_done(affine(8, 16, 20, 24, FSDP_BF16), NN_GELU_TANH), "rows of 20 elements have none");
+    struct nn_affine in_8_bits = affine(16, 16, 32, 32, FSDP_BF16);
+    in_8_bits.f8.dtype = FSDP_F8_E4M3;
+    ok(!is_done(in_8_bits, NN_GELU_TANH), "products in 8 bits have none");
+    simt_set_capability(80);
+    ok(!is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "capability 8.0 has none");
+    simt_set_capability(90);
+    simt_lt_refuse_epilogues(1);
+    for (int i = 0; i < 2; i++)
+        ok(!is_done(affine(8, 16, 40, 40, FSDP_BF16), NN_GELU_TANH), "a library that has none");
+    test_bias_gradient(true, FSDP_F32, 0, false);
+    simt_lt_refuse_epilogues(0);
+}
+
+static void run_epilogues(void)
+{
+    static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
+    for (int t = 0; t < 2; t++) {
+        type = types[t];
+        test_forward(LT_ROWS, LT_NOUT, true);
+        test_forward(8, LT_NOUT + 16, false);
+        test_backward_input(LT_ROWS, LT_NOUT);
+        test_backward_input(8, LT_NOUT + 16);
+    }
+    test_without();
+    type = FSDP_BF16;
+    test_bias_gradient(true, FSDP_F32, 0, true);
+    test_bias_gradient(false, FSDP_F32, 0, true);
+    test_bias_gradient(true, FSDP_F32, 1, false);
+    test_bias_gradient(false, FSDP_F32, 1, false);
+}
+
+#endif
