@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "stack.h"
+#include "nn/described.h"
 #include "plan/flops.h"
 #include "plan/work.h"
 
@@ -86,21 +87,36 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
 }
 
 static int add_attention(const struct model *m, struct fsdp_module_tree *tree, int module,
-                         int layer, double rows, int T, struct fsdp_err *err)
+                         int layer, int B, int T, struct fsdp_err *err)
 {
     const struct traits *t = &m->traits;
     const enum fsdp_dtype type = m->dtypes.activation;
     const int64_t window = t->layers[layer] & TRAITS_SLIDING ? t->window : 0;
     const double width = (double)(t->nheads + t->nkv_heads) * t->head_dim;
     const double elem = (double)fsdp_dtype_nbytes(type);
+    const struct nn_attention shape = {.B = B,
+                                       .Tq = T,
+                                       .Tk = T,
+                                       .NH = t->nheads,
+                                       .NKV = t->nkv_heads,
+                                       .D = t->head_dim,
+                                       .window = (int)window,
+                                       .softcap = (float)t->attn_softcap,
+                                       .sinks = m->place[STACK_SINKS].weight >= 0 ? m : NULL,
+                                       .documents = m->is_packed ? B : 0,
+                                       .dtype = type,
+                                       .drop.p = (float)t->attn_drop};
     struct work_list list = {.nitems = 0};
+    const double rows = (double)B * T;
     double nbytes = work_branch_nbytes(rows, t->dim, type);
 
-    work_add_attention(&list, &(struct work_attention){.rows = rows,
-                                                       .keys = flops_keys(T, window, false),
-                                                       .heads = t->nheads,
-                                                       .head_dim = t->head_dim,
-                                                       .type = type});
+    /* Slow kernels take the time of more rows. */
+    work_add_attention(&list,
+                       &(struct work_attention){.rows = rows * nn_cuda_slowness(m->nn, &shape),
+                                                .keys = flops_keys(T, window, false),
+                                                .heads = t->nheads,
+                                                .head_dim = t->head_dim,
+                                                .type = type});
     if (t->qk_norm != TRAITS_QK_NONE)
         nbytes += 2 * rows * width * elem;
     if (t->post_norm)
@@ -176,7 +192,7 @@ int stack_layer_work(const struct model *m, struct fsdp_module_tree *tree, int l
 
     for (int part = 0; part < STACK_NPARTS; part++)
         FSDP_TRY(add_products(m, tree, module[part], (enum stack_part)part, rows, err));
-    FSDP_TRY(add_attention(m, tree, module[STACK_PART_ATTENTION], layer, rows, T, err));
+    FSDP_TRY(add_attention(m, tree, module[STACK_PART_ATTENTION], layer, B, T, err));
     return add_mlp(m, tree, module[STACK_PART_MLP], rows, err);
 }
 

@@ -2,8 +2,10 @@
 /* Operators of a GPU that is described: what plans of memory ask of them. The rest is the CPU's,
  * and is not called. */
 #include <pthread.h>
+#include <string.h>
 
 #include "cuda_sizes.h"
+#include "described.h"
 
 static size_t work_of(const struct nn_attention *shape, struct nn_cuda_way way, int capability)
 {
@@ -29,6 +31,32 @@ static size_t attention_work(const struct nn_attention *shape, int capability)
         most = nelem > most ? nelem : most;
     }
     return most;
+}
+
+/* A block of 128 threads multiplies in fp32 what it reads from shared memory: some 15 TFLOP/s of an
+ * H100's, where cuDNN's backward and forward passes take 450 to 590. */
+enum { PLAIN_TIMES = 40 };
+
+/* Reasons are constants, so that their addresses tell them apart. */
+static void warn_once(const char *why)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const char *told[16];
+    bool is_new = false;
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        if (told[i] == why)
+            break;
+        if (!told[i]) {
+            told[i] = why;
+            is_new = true;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (is_new)
+        fsdp_log(FSDP_LOG_WARN, "attention: " NN_CUDA_SLOW ", because of: %s", why);
 }
 
 static size_t attention_work_hopper(const struct nn_attention *shape)
@@ -71,4 +99,18 @@ const struct nn_ops *nn_cuda_described_ops(int capability)
 {
     pthread_once(&described_once, fill_tables);
     return &described[capability >= 90];
+}
+
+double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *shape)
+{
+    const bool ampere = ops == &described[0], packed = shape->documents > 0;
+    const char *why = nn_cuda_beyond_cudnn(shape, packed, ampere ? 80 : 90);
+
+    if (strcmp(ops->name, "cuda") != 0 || shape->dtype == FSDP_F32)
+        return 1;
+    if (!why && nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
+        why = "FSDP_CUDA_ATTENTION=plain";
+    if (why && (ampere || ops == &described[1]))
+        warn_once(why);
+    return why ? PLAIN_TIMES : 1;
 }

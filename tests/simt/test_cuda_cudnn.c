@@ -12,6 +12,8 @@
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
 #include "family/stack.h"
+#include "nn/cuda_sizes.h"
+#include "nn/described.h"
 #include <cudnn.h>
 
 extern const struct nn_ops nn_cuda_ops;
@@ -147,6 +149,34 @@ static void test_refusals(void)
     free((void *)(uintptr_t)a.starts);
 }
 
+/* What plans for a GPU that is described count on: memory of packed plans; and where it has slow
+ * kernels, that attention takes as long as more rows would. */
+static void test_described(void)
+{
+    struct nn_attention a = heads(2, 512, 8, 8, 64);
+    const struct nn_ops *hopper = nn_cuda_described_ops(90), *ampere = nn_cuda_described_ops(80);
+    const struct nn_cuda_way packed = {.documents = 32};
+
+    a.dtype = FSDP_BF16;
+    ok(nn_cuda_slowness(hopper, &a) == 1 && nn_cuda_slowness(ampere, &a) == 1 &&
+           nn_cuda_slowness(&nn_cpu_ops, &a) == 1,
+       "attention of rows is cuDNN's");
+    said[0] = 0;
+    a.documents = 20;
+    ok(nn_cuda_slowness(hopper, &a) == 1 && !said[0] && nn_cuda_slowness(ampere, &a) > 1 &&
+           strstr(said, "before compute capability 9.0"),
+       "that of documents from 9.0 on, which is said");
+    ok(hopper->attention_work_nelem(&a) ==
+           nn_cuda_cudnn_work_nelem(&a, packed, nn_cuda_cudnn_workspace(&a, packed, false, 90),
+                                    nn_cuda_cudnn_workspace(&a, packed, true, 90)),
+       "so is its work memory");
+    a.drop.p = 0.1f;
+    ok(nn_cuda_slowness(hopper, &a) > 1 && strstr(said, "because of: dropout"),
+       "dropout is the plain kernels'");
+    a.dtype = FSDP_F32;
+    ok(nn_cuda_slowness(hopper, &a) == 1, "fp32 is modelled by its type");
+}
+
 /* ---- training ------------------------------------------------------------------------------ */
 
 enum { STEPS = 2, B = 2, T = 32, VOCAB = 256 };
@@ -228,6 +258,7 @@ int main(void)
     by_cudnn(heads(1, 40, 2, 1, 256), 2);
     test_short_batches(device);
     test_refusals();
+    test_described();
     if (!getenv("SIMT_PTX")) /* which has operators alone */
         test_training();
     return tap_done();

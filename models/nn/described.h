@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* described.h: what plans of time ask of the operators of a GPU. */
+#ifndef NN_DESCRIBED_H
+#define NN_DESCRIBED_H
+
+#include "nn/nn.h"
+
+/* Of a GPU's operators: how many times as long as by cuDNN this attention takes, by model; 1 where
+ * cuDNN computes it, in fp32, and for other operators. Of the shape, sizes, type, documents and the
+ * variants are read. A GPU that is not described (nn_cuda_described_ops) counts as of compute
+ * capability 9.0; where one is, each reason why it is not cuDNN's is logged once. Local. */
+double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *shape);
+
+#endif
