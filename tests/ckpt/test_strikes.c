@@ -170,15 +170,16 @@ static void strike_each(const struct conversion *conversion, enum weapon weapon)
     static const char *const words[] = {"failed", "found no memory", "was killed"};
     char expected[700];
     /* A sanitizer makes each strike slow, and looks for other faults. */
-    const uint64_t stride = getenv("TEST_SANITIZER") ? 5 : 1;
+    const uint64_t stride = getenv("TEST_SANITIZER") ? 11 : 1;
     bool good = true, over = false;
     uint64_t nth = 1;
     in_root(expected, conversion->expected);
     for (; good && !over && nth < MOST; nth += stride)
         good = survives(&over, conversion, expected, weapon, nth);
     ok(good && over && nth > 60, "%s: all or nothing, and completed, where %s of %llu %s %s",
-       conversion->name, stride > 1 ? "one in five" : "each", (unsigned long long)(nth - 1 - stride),
-       weapon == NO_MEMORY ? "allocations" : "store calls", words[weapon]);
+       conversion->name, stride > 1 ? "one in eleven" : "each",
+       (unsigned long long)(nth - 1 - stride), weapon == NO_MEMORY ? "allocations" : "store calls",
+       words[weapon]);
 }
 
 int main(void)

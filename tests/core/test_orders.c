@@ -111,8 +111,16 @@ static const struct cell cells[] = {
 };
 enum { NCELLS = sizeof cells / sizeof cells[0], NSEEDS = 20 };
 
+/* A sanitizer looks for other faults, and orders are the same under it. */
+static bool sanitized(void)
+{
+    const char *sanitizer = getenv("TEST_SANITIZER");
+    return sanitizer && *sanitizer;
+}
+
 static void test_orders(void)
 {
+    const int nseeds = sanitized() ? 4 : NSEEDS;
     int nsame = 0;
     for (int i = 0; i < NCELLS; i++) {
         struct cell c = cells[i];
@@ -120,16 +128,16 @@ static void test_orders(void)
         c.wrap = i % 2 ? FSDP_WRAP_SIZE : FSDP_WRAP_TRANSFORMER;
         struct outcome *want = run_cell(&c);
         c.shuffle = 1 + (unsigned)i;
-        c.repeats = NSEEDS;
+        c.repeats = nseeds;
         int equal = count_same(&c, want);
-        ok(equal == NSEEDS, "%s, case %d: %d of %d orders are bit-equal to the list's own",
-           fsdp_strategy_name(c.strategy), i, equal, NSEEDS);
+        ok(equal == nseeds, "%s, case %d: %d of %d orders are bit-equal to the list's own",
+           fsdp_strategy_name(c.strategy), i, equal, nseeds);
         ok(want && want->syncs_in_loop == 0 && want->allocs_in_loop == 0,
            "case %d: the host neither waits nor allocates in the loop", i);
         nsame += equal;
         munmap(want, sizeof *want);
     }
-    ok(nsame == NCELLS * NSEEDS, "%d orders in all", nsame);
+    ok(nsame == NCELLS * nseeds, "%d orders in all", nsame);
 }
 
 /* ---- the proof can fail ---------------------------------------------------------------------- */
@@ -207,9 +215,11 @@ static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at upd
 
 int main(void)
 {
-    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP, true);
-    test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false);
-    test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD, false);
+    if (!sanitized()) {
+        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP, true);
+        test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false);
+        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD, false);
+    }
     test_orders();
     return tap_done();
 }
