@@ -18,6 +18,7 @@ check RUN FAMILY...  prints a TAP line for each check of each family, where FAMI
   dcp/               the checkpoint, resharded for torch: it loads there, and its weights are those of sgd/
   back.safetensors   FAMILY.torch, resharded for three ranks and merged: the model again
 """
+import functools
 import json
 import os
 import sys
@@ -27,6 +28,8 @@ import torch.distributed.checkpoint as dcp
 import transformers
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
+
+import each
 
 VOCAB, SEQ_LEN, ROWS, RATE, STEPS, Z_LOSS = 67, 24, 4, 64.0, 10, 0.02
 TOKENS = [0, 1, 66, 17, 42, 42, 9, 5, 30, 3, 61, 7, 8, 2]
@@ -165,14 +168,21 @@ def losses_of(model, batch):
     return loss, out.aux_loss if mixture else 0, out.router_logits if mixture else ()
 
 
-def losses_of_run(model, run):
-    """The losses of a step: experts are balanced among the rows that all ranks have at a time."""
-    if run == "packed":
+def step_of(family, path):
+    """What a step of the run in FAMILY.RUN/... is: "packed", with the "router"'s z-loss, "whole", or "split". Experts are
+    balanced among the rows that all ranks have at a time: rows apart are only for mixtures another step."""
+    run = path.split("/")[0].split(".")[1]
+    return "packed" if run == "packed" else "router" if run.startswith("router") else \
+        "split" if run == "one" and is_mixture(family) else "whole"
+
+
+def losses_of_step(model, step):
+    if step == "packed":
         return packed_losses(model)
-    if run.startswith("router"):
+    if step == "router":
         loss, balance, logits = losses_of(model, rows())
         return loss, balance, Z_LOSS * torch.cat(logits).logsumexp(-1).square().mean()
-    batches = rows().split(1 if run == "one" else ROWS)
+    batches = rows().split(1 if step == "split" else ROWS)
     losses = [losses_of(model, batch)[:2] for batch in batches]
     return [sum(each) / len(batches) for each in zip(*losses)]
 
@@ -206,18 +216,25 @@ def check_tokens(family, path):
     return f"{count} greedy tokens are those of transformers"
 
 
-def check_gradients(family, folder):
+@functools.cache
+def gradients_of(family, step):
+    """By the names that parameters have on disk; and the norm of all."""
     model = load(family, torch.float64)
-    whole_loss(model, losses_of_run(model, folder.split("/")[0].split(".")[1])).backward()
+    whole_loss(model, losses_of_step(model, step)).backward()
     for parameter in model.parameters():
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    before, after = load_file(f"{family}/model.safetensors"), load_file(f"{folder}/model.safetensors")
-    error, total = {}, torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-    for parameter in model.parameters():  # by the names that parameters have on disk
+    total = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+    for parameter in model.parameters():
         parameter.data = parameter.grad
-    model.save_pretrained(f"{folder}-gradients")
-    gradients = load_file(f"{folder}-gradients/model.safetensors")
+    model.save_pretrained(f"{family}-gradients-{step}")
+    return load_file(f"{family}-gradients-{step}/model.safetensors"), total
+
+
+def check_gradients(family, folder):
+    gradients, total = gradients_of(family, step_of(family, folder))
+    before, after = load_file(f"{family}/model.safetensors"), load_file(f"{folder}/model.safetensors")
+    error = {}
     for name, value in before.items():
         want = gradients[name]
         got = (value.double() - after[name].double()) / RATE
@@ -279,23 +296,24 @@ def packed_losses(model):
     return loss, balance(logits, model.num_experts, model.num_experts_per_tok)
 
 
-def expert_load(model, run):
+@functools.cache
+def expert_load(family, packed):
     """How often the expert of a layer that is chosen least and most is in a step, over the mean: of all layers."""
-    batches = [ids[None] for ids in documents()] if run == "packed" else [rows()]
+    model = load(family, torch.float64)
+    batches = [ids[None] for ids in documents()] if packed else [rows()]
     logits = [losses_of(model, batch)[2] for batch in batches]
-    load = []
+    loads = []
     for layer in zip(*logits):
         chosen = torch.cat(layer).topk(model.num_experts_per_tok).indices
         counts = chosen.flatten().bincount(minlength=model.num_experts).double()
-        load += [counts.min() / counts.mean(), counts.max() / counts.mean()]
-    return [min(load).item(), max(load).item()]
+        loads += [counts.min() / counts.mean(), counts.max() / counts.mean()]
+    return [min(loads).item(), max(loads).item()]
 
 
 def check_load(family, path):
-    run = path.split("/")[0].split(".")[1]
-    if not is_mixture(family) or run == "bf16":
+    if not is_mixture(family) or ".bf16/" in path:
         return None
-    want = expert_load(load(family, torch.float64), run)
+    want = expert_load(family, step_of(family, path) == "packed")
     with open(path) as f:
         first = json.loads(f.readline())
     got = [first["expert_load_min"], first["expert_load_max"]]
@@ -303,21 +321,26 @@ def check_load(family, path):
     return f"the load of experts is {got[0]:.3f} to {got[1]:.3f} of the mean"
 
 
-def check_losses(family, path):
-    bound = 2e-6
-    if ".bf16/" in path:  # a router whose logits are rounded chooses another expert now and then
-        bound = 4e-2 if is_mixture(family) else 5e-3
+@functools.cache
+def trained_losses(family, step):
+    """Of ten steps of AdamW; and the factor of the load-balance loss."""
     model = load(family, torch.float64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
     want = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        losses = losses_of_run(model, path.split("/")[0].split(".")[1])
-        loss = whole_loss(model, losses)
+        loss = whole_loss(model, losses_of_step(model, step))
         loss.backward()
         optimizer.step()
         want.append(loss.item())
-    coef = getattr(model, "router_aux_loss_coef", 0)
+    return want, getattr(model, "router_aux_loss_coef", 0)
+
+
+def check_losses(family, path):
+    bound = 2e-6
+    if ".bf16/" in path:  # a router whose logits are rounded chooses another expert now and then
+        bound = 4e-2 if is_mixture(family) else 5e-3
+    want, coef = trained_losses(family, step_of(family, path))
     with open(path) as f:
         steps = [row for row in map(json.loads, f) if "loss" in row]
     got = [row["loss"] + coef * row.get("router_loss", 0) for row in steps]
@@ -341,13 +364,13 @@ def check(run, *families):
             try:
                 what = function(family, path)
                 if what:
-                    print(f"ok - {family}: {what}")
+                    print(f"ok - {run}: {family}: {what}")
             except Exception as e:
-                print(f"not ok - {family}: {function.__name__}\n# {str(e)[:900]}")
+                print(f"not ok - {run}: {family}: {function.__name__}\n# {str(e)[:900]}")
 
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    {"list": lambda: print(*MODELS), "mixtures": lambda: print(*filter(is_mixture, MODELS)), "make": make,
-     "dcp": save_dcp, "check": check}[sys.argv[1]](*sys.argv[2:])
+    each.run(list=lambda: print(*MODELS), mixtures=lambda: print(*filter(is_mixture, MODELS)), make=make, dcp=save_dcp,
+             check=check)

@@ -5,11 +5,10 @@
 # Packed documents, bf16 and activation checkpointing have runs of two ranks. FAMILIES="qwen3 phi3" chooses some;
 # SHARDED_FAMILIES="llama" chooses whose runs of several ranks are made.
 # Some go to torch's distributed checkpoints and come from there; with DCP_FAMILIES=all (make check-families) all do.
+# run: long
 # run: timeout=900
-if ! "${TORCH_PYTHON:-python3}" -c 'import torch, transformers, safetensors' 2>/dev/null; then
-    echo "1..0 # SKIP no Python with torch, transformers and safetensors (set TORCH_PYTHON)"
-    exit 0
-fi
+. "$TOP/tests/lib/python.sh"
+need_python 'torch, transformers, safetensors'
 . "$TOP/tests/lib/tap.sh"
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PATH=$BIN:$PATH
 python() {
@@ -51,19 +50,6 @@ END
     done
 }
 
-# Their own TAP lines are counted with the others.
-check() {
-    python check "$1" $families >checked 2>log || cat log
-    local line
-    while IFS= read -r line; do
-        case $line in
-        'ok - '*) ok 0 "$1: ${line#ok - }" ;;
-        'not ok - '*) ok 1 "$1: ${line#not ok - }" ;;
-        *) echo "$line" ;;
-        esac
-    done <checked
-}
-
 for family in $families; do
     mkdir -p $family.one
     fsdp-generate --model $family --tokens $tokens --logits >$family.one/logits 2>log
@@ -82,13 +68,13 @@ for family in $dcp; do
         ckpt-merge -q $family.native -o $family.one/back.safetensors >>log 2>&1
     ok $? "$family: to torch's distributed checkpoints, and from one"
 done
-check one
+later check one $families
 families=$(chosen ${SHARDED_FAMILIES:-$families})
 # Experts are balanced among the rows that all ranks have at a time: a row on one rank, else all of the step.
 run three 3 train.micro_batch_size=2
-check three
+later check three $families
 run hybrid 4 --nodes 2 fsdp.sharding_strategy=hybrid_shard
-check hybrid
+later check hybrid $families
 # Losses alone.
 losses() {
     local name=$1 ranks=$2 family out
@@ -108,18 +94,19 @@ END
     done
 }
 losses packed 2 train.micro_batch_size=2 data.path=documents.jsonl data.format=jsonl data.layout=rows data.seq_len=16
-check packed
+later check packed $families
 losses bf16 2 train.micro_batch_size=2 fsdp.param_dtype=bfloat16
-check bf16
+later check bf16 $families
 run checkpointing 2 train.micro_batch_size=2 fsdp.activation_checkpointing=full
-check checkpointing
+later check checkpointing $families
 run selective 2 train.micro_batch_size=2 fsdp.activation_checkpointing=selective
-check selective
+later check selective $families
 # Of mixtures: the z-loss of routers, on one rank and on three.
 families=$(chosen $(python mixtures))
 losses router-one 1 train.micro_batch_size=4 train.router_z_loss=0.02
-check router-one
+later check router-one $families
 run router 3 train.micro_batch_size=2 train.router_z_loss=0.02
-check router
+later check router $families
+answers families
 echo "1..$n"
 exit $bad
