@@ -12,7 +12,7 @@ run() { # folder, setting of the environment, options of fsdp-launch, key=value.
     local to=$TEST_TMP/$1
     # shellcheck disable=SC2086
     env "$2" "$BIN/fsdp-launch" $3 examples/llama-tiny.yaml train.threads=1 train.steps=4 \
-        train.eval_interval=2 optim.warmup_steps=1 "checkpoint.path=$to" "${@:4}" >"$to.out" 2>&1
+        data.eval_path=libfsdp/include/fsdp/mesh.h train.eval_interval=2 optim.warmup_steps=1 "checkpoint.path=$to" "${@:4}" >"$to.out" 2>&1
 }
 same() { # text, options, key=value...
     local text=$1 how seed
