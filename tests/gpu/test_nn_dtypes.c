@@ -16,6 +16,23 @@ static void listen(void *ctx, enum fsdp_log_level level, const char *text)
         diag("%s", text);
 }
 
+/* Packed ones, which cuDNN takes from compute capability 9.0 on. */
+static void test_documents(void)
+{
+    static const int two[] = {1, 2, 100, 129, 256, 40, 168, 256};
+    static const int three[] = {199, 200, 200, 1, 70, 200};
+    struct nn_attention a = documents(heads(2, 256, 8, 2, 128), two);
+
+    test_attention(a);
+    a.window = 50;
+    test_attention(a);
+    free((void *)(uintptr_t)a.starts);
+    a = documents(heads(3, 200, 4, 4, 64), three);
+    test_attention(a);
+    free((void *)(uintptr_t)a.starts);
+    test_attention(heads(2, 256, 4, 2, 256));
+}
+
 static void test_windows(void)
 {
     struct nn_attention a = heads(1, 512, 8, 2, 128);
@@ -46,6 +63,7 @@ int main(void)
         test_attention(heads(1, 512, 8, 2, 128));
         test_attention(heads(3, 200, 6, 2, 32));
         test_windows();
+        test_documents();
     }
     ok(by_cudnn, "cuDNN was among those that computed attention");
     return tap_done();

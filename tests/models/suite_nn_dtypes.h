@@ -596,6 +596,24 @@ static struct nn_attention heads(int B, int T, int NH, int NKV, int D)
     return (struct nn_attention){.B = B, .Tq = T, .Tk = T, .NH = NH, .NKV = NKV, .D = D};
 }
 
+/* Rows of documents that are cut by these ends, row after row; `starts` is the caller's. */
+static inline struct nn_attention documents(struct nn_attention a, const int *ends)
+{
+    int32_t *starts = malloc((size_t)a.B * (size_t)a.Tq * sizeof *starts);
+
+    for (int b = 0; b < a.B; b++)
+        for (int t = 0, first = 0; t < a.Tq; t++) {
+            starts[b * a.Tq + t] = first;
+            if (t + 1 == *ends || t + 1 == a.Tq) {
+                ends++;
+                a.documents++;
+                first = t + 1;
+            }
+        }
+    a.starts = starts;
+    return a;
+}
+
 /* Windows, capped scores, sinks. */
 static void test_attention_traits(void)
 {

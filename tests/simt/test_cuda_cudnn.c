@@ -38,24 +38,6 @@ static void by_cudnn(struct nn_attention a, int runs)
        simt_cudnn_nrun() - before);
 }
 
-/* Rows of documents that are cut by these ends, one row after the other. */
-static struct nn_attention documents(struct nn_attention a, const int *ends)
-{
-    int32_t *starts = malloc((size_t)a.B * (size_t)a.Tq * sizeof *starts);
-
-    for (int b = 0; b < a.B; b++)
-        for (int t = 0, first = 0; t < a.Tq; t++) {
-            starts[b * a.Tq + t] = first;
-            if (t + 1 == *ends || t + 1 == a.Tq) {
-                ends++;
-                a.documents++;
-                first = t + 1;
-            }
-        }
-    a.starts = starts;
-    return a;
-}
-
 static void with_documents(struct nn_attention a, const int *ends, int runs)
 {
     a = documents(a, ends);
