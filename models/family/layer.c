@@ -40,8 +40,11 @@ int layer_project_each(const struct model *m, const struct stack_block *blk,
 {
     enum nn_f8_made made = NN_F8_NOTHING;
 
-    for (int i = 0; i < nmaps; i++)
-        FSDP_TRY(base_forward(m, blk, map[i].slot, map[i].y, x, 0, &made, err));
+    for (int i = 0, ndone; i < nmaps; i += ndone ? ndone : 1) {
+        FSDP_TRY(layer_plain_maps(m, blk, &map[i], nmaps - i, x, &ndone, err));
+        if (!ndone)
+            FSDP_TRY(base_forward(m, blk, map[i].slot, map[i].y, x, 0, &made, err));
+    }
     for (int i = 0; i < nmaps; i++)
         FSDP_TRY(adapter_forward(m, blk, map[i].slot, map[i].y, x, 0, err));
     return FSDP_OK;
@@ -78,8 +81,11 @@ int layer_project_each_weight(const struct model *m, const struct stack_block *b
 {
     enum nn_f8_made made = NN_F8_NOTHING;
 
-    for (int i = 0; i < nmaps; i++)
-        FSDP_TRY(layer_plain_weight(m, blk, map[i].slot, map[i].y, x, &made, err));
+    for (int i = 0, ndone; i < nmaps; i += ndone ? ndone : 1) {
+        FSDP_TRY(layer_plain_maps_weight(m, blk, &map[i], nmaps - i, x, &ndone, err));
+        if (!ndone)
+            FSDP_TRY(layer_plain_weight(m, blk, map[i].slot, map[i].y, x, &made, err));
+    }
     for (int i = 0; i < nmaps; i++)
         FSDP_TRY(adapter_weight(m, blk, map[i].slot, map[i].y, x, err));
     return FSDP_OK;

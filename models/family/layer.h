@@ -103,6 +103,13 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                 void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err);
 int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err);
+/* Maps from the first one on, in one pass where the device has one: *ndone of them, 0 or several. */
+int layer_plain_maps(const struct model *m, const struct stack_block *blk,
+                     const struct layer_map *map, int nmaps, const void *x, int *ndone,
+                     struct fsdp_err *err);
+int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk,
+                            const struct layer_map *map, int nmaps, const void *x, int *ndone,
+                            struct fsdp_err *err);
 int layer_plain_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                       void *dx, const void *dy, float beta, struct fsdp_err *err);
 int layer_plain_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,

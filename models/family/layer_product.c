@@ -50,30 +50,36 @@ struct operands {
 };
 enum direction { FORWARD, TO_INPUT, TO_WEIGHT };
 
+static struct nn_linear linear_of(const struct stack_block *blk, const struct matrix *matrix,
+                                  const struct operands *o)
+{
+    return (struct nn_linear){.out = o->out,
+                              .db = o->db,
+                              .b = o->b,
+                              .x = o->x,
+                              .w = o->w,
+                              .dy = o->dy,
+                              .work = blk->work,
+                              .rows = rows_of(blk),
+                              .nin = matrix->place.nin,
+                              .nout = matrix->place.nout,
+                              .beta = o->beta,
+                              .dtype = blk->dtype,
+                              .y_dtype = blk->dtype,
+                              .w_dtype = matrix->w->w_dtype,
+                              .dw_dtype = matrix->w->dw_dtype,
+                              .f8 = matrix->f8,
+                              .w_amax = matrix->w->w_amax,
+                              .made = o->made};
+}
+
 static int run_linear(const struct model *m, const struct stack_block *blk,
                       const struct matrix *matrix, const struct operands *o, enum direction way,
                       struct fsdp_err *err)
 {
     int (*const run[])(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *) = {
         m->nn->linear_forward, m->nn->linear_backward_input, m->nn->linear_backward_weight};
-    const struct nn_linear args = {.out = o->out,
-                                   .db = o->db,
-                                   .b = o->b,
-                                   .x = o->x,
-                                   .w = o->w,
-                                   .dy = o->dy,
-                                   .work = blk->work,
-                                   .rows = rows_of(blk),
-                                   .nin = matrix->place.nin,
-                                   .nout = matrix->place.nout,
-                                   .beta = o->beta,
-                                   .dtype = blk->dtype,
-                                   .y_dtype = blk->dtype,
-                                   .w_dtype = matrix->w->w_dtype,
-                                   .dw_dtype = matrix->w->dw_dtype,
-                                   .f8 = matrix->f8,
-                                   .w_amax = matrix->w->w_amax,
-                                   .made = o->made};
+    const struct nn_linear args = linear_of(blk, matrix, o);
     return run[way](blk->lane, &args, err);
 }
 
@@ -187,17 +193,127 @@ int layer_plain_input(const struct model *m, const struct stack_block *blk, enum
     return run_product(m, blk, &matrix, &o, TO_INPUT, err);
 }
 
+static struct operands weight_operands(const struct matrix *matrix, const void *dy, const void *x,
+                                       enum nn_f8_made *made)
+{
+    const struct stack_param *w = matrix->w, *b = matrix->b;
+    return (struct operands){.out = nn_at(w->dw, w->dw_dtype, matrix->at),
+                             .db =
+                                 b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix->place.first) : NULL,
+                             .dy = dy,
+                             .x = x,
+                             .beta = layer_pair_beta(w, b),
+                             .made = made};
+}
+
 int layer_plain_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                        const void *dy, const void *x, enum nn_f8_made *made, struct fsdp_err *err)
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
-    const struct stack_param *w = matrix.w, *b = matrix.b;
-    const struct operands o = {.out = nn_at(w->dw, w->dw_dtype, matrix.at),
-                               .db =
-                                   b ? nn_at(b->dw, b->dw_dtype, (size_t)matrix.place.first) : NULL,
-                               .dy = dy,
-                               .x = x,
-                               .beta = layer_pair_beta(w, b),
-                               .made = made};
+    const struct operands o = weight_operands(&matrix, dy, x, made);
     return run_product(m, blk, &matrix, &o, TO_WEIGHT, err);
+}
+
+/* ---- maps of the same x ---------------------------------------------------------------------- */
+
+/* What lies between two of a map's operands and the next one's, in elements. */
+struct steps {
+    ptrdiff_t w, b, y;
+};
+
+static ptrdiff_t step_between(const void *from, const void *to, enum fsdp_dtype dtype)
+{
+    return (ptrdiff_t)((intptr_t)to - (intptr_t)from) / (ptrdiff_t)fsdp_dtype_nbytes(dtype);
+}
+
+static struct steps steps_of(const struct nn_linear *from, const struct nn_linear *to, bool weight)
+{
+    if (weight)
+        return (struct steps){step_between(from->out, to->out, from->dw_dtype),
+                              step_between(from->db, to->db, from->dw_dtype),
+                              step_between(from->dy, to->dy, from->y_dtype)};
+    return (struct steps){step_between(from->w, to->w, from->w_dtype),
+                          step_between(from->b, to->b, from->w_dtype),
+                          step_between(from->out, to->out, from->y_dtype)};
+}
+
+static bool same_steps(struct steps a, struct steps b)
+{
+    return a.w == b.w && a.b == b.b && a.y == b.y;
+}
+
+/* Have they the same sizes, types and factor, and are both wanted, with a bias or without? */
+static bool is_like(const struct nn_linear *a, const struct nn_linear *b)
+{
+    return a->out && b->out && a->nin == b->nin && a->nout == b->nout && a->beta == b->beta &&
+           a->w_dtype == b->w_dtype && a->dw_dtype == b->dw_dtype && !a->f8.dtype && !b->f8.dtype &&
+           !a->b == !b->b && !a->db == !b->db;
+}
+
+/* The longest run from map[0] on that lies at equal steps, which go forward. */
+static struct nn_maps maps_of(const struct model *m, const struct stack_block *blk,
+                              const struct layer_map *map, int nmaps, const void *x, bool weight)
+{
+    struct nn_maps out = {.count = 1};
+    struct nn_linear before = {.out = NULL};
+    struct steps at = {0, 0, 0};
+
+    for (int i = 0; i < nmaps && !layer_has_magnitudes(m, map[i].slot); i++) {
+        const struct matrix matrix = matrix_of(m, blk, map[i].slot);
+        const struct operands o =
+            weight ? weight_operands(&matrix, map[i].y, x, NULL)
+                   : (struct operands){
+                         .out = map[i].y, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix)};
+        const struct nn_linear one = linear_of(blk, &matrix, &o);
+        const struct steps next = i ? steps_of(&before, &one, weight) : at;
+        if (i && (!is_like(&before, &one) || next.w <= 0 || next.b < 0 || next.y <= 0 ||
+                  (i > 1 && !same_steps(at, next))))
+            break;
+        if (!i) {
+            out.first = one;
+            out.ldw = matrix.ldw;
+        }
+        at = next;
+        before = one;
+        out.count = i + 1;
+    }
+    out.w_step = (size_t)at.w;
+    out.b_step = (size_t)at.b;
+    out.y_step = (size_t)at.y;
+    return out;
+}
+
+static int run_maps(int (*run)(struct fsdp_lane *, const struct nn_maps *, bool *,
+                               struct fsdp_err *),
+                    const struct stack_block *blk, const struct nn_maps *maps, int *ndone,
+                    struct fsdp_err *err)
+{
+    bool done = false;
+
+    if (maps->count > 1)
+        FSDP_TRY(run(blk->lane, maps, &done, err));
+    *ndone = done ? maps->count : 0;
+    return FSDP_OK;
+}
+
+int layer_plain_maps(const struct model *m, const struct stack_block *blk,
+                     const struct layer_map *map, int nmaps, const void *x, int *ndone,
+                     struct fsdp_err *err)
+{
+    *ndone = 0;
+    if (!m->nn->maps_forward)
+        return FSDP_OK;
+    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, false);
+    return run_maps(m->nn->maps_forward, blk, &maps, ndone, err);
+}
+
+int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk,
+                            const struct layer_map *map, int nmaps, const void *x, int *ndone,
+                            struct fsdp_err *err)
+{
+    *ndone = 0;
+    if (!m->nn->maps_backward_weight)
+        return FSDP_OK;
+    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, true);
+    return run_maps(m->nn->maps_backward_weight, blk, &maps, ndone, err);
 }

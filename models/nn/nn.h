@@ -267,6 +267,16 @@ struct nn_activated {
     enum nn_act act;
 };
 
+/* Maps of the same x in one pass: `first`, and count - 1 more of its sizes and types. The next one's w,
+ * or dw, lies w_step elements behind, its b, or db, b_step, and its out, or dy, y_step. forward with
+ * beta 0, and backward_weight. */
+struct nn_maps {
+    struct nn_linear first;
+    int ldw; /* > 0: affine maps, whose w has rows that lie so far apart; 0: linear ones */
+    int count;
+    size_t w_step, b_step, y_step;
+};
+
 /* out = alpha x + beta out. x may be out where beta is 0. */
 struct nn_scale_add {
     void *out;
@@ -567,6 +577,10 @@ struct nn_ops {
                              struct fsdp_err *);
     int (*activated_backward_input)(struct fsdp_lane *, const struct nn_activated *, bool *done,
                                     struct fsdp_err *);
+    /* (optional) Both or none; *done as above: one product takes the place of several. */
+    int (*maps_forward)(struct fsdp_lane *, const struct nn_maps *, bool *done, struct fsdp_err *);
+    int (*maps_backward_weight)(struct fsdp_lane *, const struct nn_maps *, bool *done,
+                                struct fsdp_err *);
     int (*scale_add)(struct fsdp_lane *, const struct nn_scale_add *, struct fsdp_err *);
     /* (optional) All or none of the three. */
     int (*lengths)(struct fsdp_lane *, const struct nn_lengths *, struct fsdp_err *);

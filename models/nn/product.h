@@ -45,6 +45,10 @@ struct nn_product {
     enum nn_f8_made *made;
     enum nn_epilogue epilogue;
     void *aux;
+    /* CUDA: so many products (0: one), whose operands lie so many elements behind one another; step
+     * of the bias, or of sums. */
+    int count;
+    size_t a_step, b_step, c_step, bias_step;
     /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. */
     const float *a_scale, *b_scale;
 };

@@ -16,13 +16,15 @@ struct simt_lt_desc {
     cublasOperation_t op_a, op_b;
     cublasLtEpilogue_t epilogue;
     void *bias, *aux; // bias: also the gradient of one
-    int64_t aux_ld;
+    int64_t aux_ld, bias_stride;
     const float *a_scale, *b_scale; // of 8-bit operands
 };
 struct simt_lt_layout {
     cudaDataType_t type;
     uint64_t rows, cols;
     int64_t ld;
+    int32_t batch;
+    int64_t stride;
 };
 struct simt_lt_preference {
     uint64_t workspace;
@@ -42,7 +44,7 @@ struct call {
     bool coarse;    // its parts of a sum are added in the type of the output
 };
 
-int last, eights, refused;
+int last, eights, refused, batched;
 int epilogues[1024]; // calls with each
 double epilogue_seconds;
 // Of the proposals, in the library's order: its first guess is not the best one.
@@ -133,12 +135,9 @@ void sum_operand(const call &c, uint64_t k)
     }
 }
 
-void multiply(void *arg)
+// One of a batch.
+void multiply_one(const call &c)
 {
-    const call &c = *(const call *)arg;
-    simt_spend(c.seconds);
-    if (c.desc.epilogue != CUBLASLT_EPILOGUE_DEFAULT && c.desc.epilogue != CUBLASLT_EPILOGUE_BIAS)
-        simt_spend(epilogue_seconds);
     const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
     const float scale = c.desc.a_scale ? *c.desc.a_scale * *c.desc.b_scale : 1;
     std::vector<float> row(k);
@@ -163,6 +162,26 @@ void multiply(void *arg)
     }
     if (has_sums(c.desc.epilogue))
         sum_operand(c, k);
+}
+
+size_t elem_nbytes(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2 ? 1 : 2;
+}
+
+void multiply(void *arg)
+{
+    call c = *(const call *)arg;
+    const bool more = c.d.batch > 1 || has_aux(c.desc.epilogue) || has_sums(c.desc.epilogue);
+    simt_spend(c.seconds + (more ? epilogue_seconds : 0));
+    for (int i = 0; i < c.d.batch; i++) {
+        multiply_one(c);
+        c.a_at = (const char *)c.a_at + (size_t)c.a.stride * elem_nbytes(c.a.type);
+        c.b_at = (const char *)c.b_at + (size_t)c.b.stride * elem_nbytes(c.b.type);
+        c.d_at = (char *)c.d_at + (size_t)c.d.stride * elem_nbytes(c.d.type);
+        if (c.desc.bias)
+            c.desc.bias = (char *)c.desc.bias + (size_t)c.desc.bias_stride * elem_nbytes(c.d.type);
+    }
 }
 
 bool fits(const simt_lt_layout &x)
@@ -208,7 +227,9 @@ bool supported(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_
     const bool types = is_eight(a.type)
                            ? supported_eight(desc, a, b, d)
                            : a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
-    return fits(a) && fits(b) && fits(d) && types && supported_epilogue(desc, a, d) &&
+    const bool batches = a.batch == d.batch && b.batch == d.batch && d.batch >= 1 &&
+                         (d.batch == 1 || (!refused && !has_aux(desc.epilogue)));
+    return batches && fits(a) && fits(b) && fits(d) && types && supported_epilogue(desc, a, d) &&
            (na ? a.rows : a.cols) == d.rows && (nb ? b.cols : b.rows) == d.cols &&
            (na ? a.cols : a.rows) == (nb ? b.rows : b.cols);
 }
@@ -230,7 +251,12 @@ uint64_t checksum(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_
                             (uint64_t)d.type,
                             d.rows,
                             d.cols,
-                            (uint64_t)d.ld};
+                            (uint64_t)d.ld,
+                            (uint64_t)d.batch,
+                            (uint64_t)a.stride,
+                            (uint64_t)b.stride,
+                            (uint64_t)d.stride,
+                            (uint64_t)desc.bias_stride};
     return fsdp_hash(FSDP_HASH_SEED, all, sizeof all);
 }
 
@@ -256,8 +282,9 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *desc = new simt_lt_desc{
-        CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0, nullptr, nullptr};
+    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
+                             nullptr,     nullptr,     0,
+                             0,           nullptr,     nullptr};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -276,6 +303,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                : what == CUBLASLT_MATMUL_DESC_EPILOGUE             ? (void *)&desc->epilogue
                : what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ? (void *)&desc->aux
                : what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD      ? (void *)&desc->aux_ld
+               : what == CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE    ? (void *)&desc->bias_stride
                : what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER      ? (void *)&desc->a_scale
                : what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER      ? (void *)&desc->b_scale
                                                                    : (void *)&desc->bias;
@@ -288,7 +316,18 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
-    *layout = new simt_lt_layout{type, rows, cols, ld};
+    *layout = new simt_lt_layout{type, rows, cols, ld, 1, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t what,
+                                                const void *value, size_t nbytes)
+{
+    const bool count = what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+    if (nbytes != (count ? sizeof layout->batch : sizeof layout->stride))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(count ? (void *)&layout->batch : (void *)&layout->stride, value, nbytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -379,6 +418,11 @@ int simt_lt_eights(void)
     return eights;
 }
 
+int simt_lt_batched(void)
+{
+    return batched;
+}
+
 int simt_lt_epilogues(cublasLtEpilogue_t epilogue)
 {
     return epilogues[epilogue];
@@ -436,6 +480,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     last = (int)algo->data[6];
     eights += is_eight(a_layout->type);
     epilogues[desc->epilogue]++;
+    batched += d_layout->batch > 1 ? d_layout->batch : 0;
     simt_call(stream, multiply, &args, sizeof args);
     return CUBLAS_STATUS_SUCCESS;
 }

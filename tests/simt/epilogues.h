@@ -11,6 +11,7 @@
 
 #include "../models/nn_mirror.h"
 #include "../models/suite_nn_dtypes.h"
+#include "nn/product.h"
 
 extern const struct nn_ops nn_cuda_ops;
 
@@ -134,6 +135,118 @@ static void test_bias_gradient(bool transposed, enum fsdp_dtype dw_dtype, float 
     drop(x), drop(dy), free(dw), free(db), free(work), free(rdw), free(rdb);
 }
 
+/* ---- several products in one ----------------------------------------------------------------- */
+
+enum { MAPS_ROWS = 24, MAPS_NIN = 16, MAPS_NOUT = 40, MAPS_GAP = 8, MAPS_MOST = 3 };
+
+/* The device's memory for so many elements, with random ones of this type. */
+static void *upload(size_t nelem, enum fsdp_dtype dtype)
+{
+    float *wide = ref_values(nelem, 1);
+    const size_t nbytes = nelem * fsdp_dtype_nbytes(dtype);
+    void *narrow = malloc(nbytes), *at = fsdp_device_alloc(mirror.device, nbytes, "maps", &err);
+
+    fsdp_cpu_convert(narrow, dtype, wide, FSDP_F32, nelem);
+    mirror_must(fsdp_copy(mirror.lane, at, narrow, nbytes, &err));
+    mirror_must(fsdp_lane_sync(mirror.lane, &err));
+    free(wide), free(narrow);
+    return at;
+}
+
+static bool same_bits(const void *a, const void *b, size_t nbytes)
+{
+    char *host[2] = {malloc(nbytes), malloc(nbytes)};
+    int rc = fsdp_copy(mirror.lane, host[0], a, nbytes, &err);
+    rc = rc ? rc : fsdp_copy(mirror.lane, host[1], b, nbytes, &err);
+    rc = rc ? rc : fsdp_lane_sync(mirror.lane, &err);
+    const bool same = !rc && !memcmp(host[0], host[1], nbytes);
+    free(host[0]), free(host[1]);
+    return same;
+}
+
+/* One map of several, alone: what it writes lies in `out` and `db`. */
+static int run_alone(const struct nn_maps *a, bool weight, int i)
+{
+    const size_t at = (size_t)i;
+    struct nn_linear one = a->first;
+
+    one.out = weight ? nn_at(one.out, one.dw_dtype, at * a->w_step)
+                     : nn_at(one.out, type, at * a->y_step);
+    one.db = nn_at(one.db, one.dw_dtype, at * a->b_step);
+    one.w = nn_at(one.w, type, at * a->w_step);
+    one.b = nn_at(one.b, type, at * a->b_step);
+    one.dy = nn_at(one.dy, type, at * a->y_step);
+    struct nn_affine affine = nn_grouped_affine(&one);
+    affine.ldw = a->ldw;
+    if (a->ldw)
+        return weight ? nn_cuda_ops.affine_backward_weight(mirror.lane, &affine, &err)
+                      : nn_cuda_ops.affine_forward(mirror.lane, &affine, &err);
+    return weight ? nn_cuda_ops.linear_backward_weight(mirror.lane, &one, &err)
+                  : nn_cuda_ops.linear_forward(mirror.lane, &one, &err);
+}
+
+/* Maps that lie MAPS_GAP elements apart, against each of them alone: the same bits, and what lies
+ * between them stays. transposed: they are columns of one matrix. */
+static void test_maps(int count, bool transposed, bool biased, bool weight, float beta,
+                      bool at_once)
+{
+    const size_t nw = MAPS_NIN * MAPS_NOUT, ny = MAPS_ROWS * MAPS_NOUT;
+    struct nn_maps a = {.ldw = transposed ? MAPS_MOST * MAPS_NOUT + MAPS_GAP : 0,
+                        .count = count,
+                        .w_step = transposed ? MAPS_NOUT : nw + MAPS_GAP,
+                        .b_step = MAPS_NOUT + MAPS_GAP,
+                        .y_step = ny + MAPS_GAP};
+    const size_t nws = transposed ? (size_t)a.ldw * MAPS_NIN : MAPS_MOST * a.w_step;
+    const size_t nys = MAPS_MOST * a.y_step, nbs = MAPS_MOST * a.b_step, nx = MAPS_ROWS * MAPS_NIN;
+    const size_t nout = weight ? nws : nys;
+    const enum fsdp_dtype out_dtype = weight ? FSDP_F32 : type;
+    void *const x = upload(nx, type), *const w = upload(nws, type), *const b = upload(nbs, type);
+    void *const dy = upload(nys, type), *out[2], *db[2];
+    const int before = simt_lt_batched();
+    bool done = false;
+    int rc = 0;
+
+    for (int i = 0; i < 2; i++) {
+        out[i] = fsdp_device_alloc(mirror.device, nout * fsdp_dtype_nbytes(out_dtype), "out", &err);
+        db[i] = fsdp_device_alloc(mirror.device, nbs * sizeof(float), "db", &err);
+        mirror_must(fsdp_zero(mirror.lane, out[i], nout * fsdp_dtype_nbytes(out_dtype), &err));
+        mirror_must(fsdp_zero(mirror.lane, db[i], nbs * sizeof(float), &err));
+    }
+    a.first = (struct nn_linear){.out = out[0],
+                                 .db = weight && biased ? db[0] : NULL,
+                                 .b = biased && !weight ? b : NULL,
+                                 .x = x,
+                                 .w = w,
+                                 .dy = dy,
+                                 .rows = MAPS_ROWS,
+                                 .nin = MAPS_NIN,
+                                 .nout = MAPS_NOUT,
+                                 .beta = beta,
+                                 .dtype = type,
+                                 .y_dtype = type,
+                                 .w_dtype = type,
+                                 .dw_dtype = FSDP_F32};
+    rc = (weight ? nn_cuda_ops.maps_backward_weight : nn_cuda_ops.maps_forward)(mirror.lane, &a,
+                                                                                &done, &err);
+    a.first.out = out[1];
+    a.first.db = weight && biased ? db[1] : NULL;
+    for (int i = 0; i < count && !rc && done; i++)
+        rc = run_alone(&a, weight, i);
+    ok(!rc && done == at_once && simt_lt_batched() == before + (at_once ? count : 0) &&
+           same_bits(out[0], out[1], nout * fsdp_dtype_nbytes(out_dtype)) &&
+           same_bits(db[0], db[1], nbs * sizeof(float)),
+       "%s %s maps%s, %s, beta %g: %s", count == 2 ? "two" : "three",
+       transposed ? "affine" : "linear", biased ? " with bias" : "",
+       weight ? "gradients" : "forward", (double)beta, at_once ? "at once" : "apart");
+    for (int i = 0; i < 2; i++) {
+        fsdp_device_free(mirror.device, out[i]);
+        fsdp_device_free(mirror.device, db[i]);
+    }
+    void *const all[] = {x, w, b, dy};
+    for (int i = 0; i < 4; i++)
+        fsdp_device_free(mirror.device, all[i]);
+}
+
 /* ---- what has none --------------------------------------------------------------------------- */
 
 static bool is_done(struct nn_affine map, enum nn_act act)
@@ -186,6 +299,16 @@ static void run_epilogues(void)
     test_bias_gradient(false, FSDP_F32, 0, true);
     test_bias_gradient(true, FSDP_F32, 1, false);
     test_bias_gradient(false, FSDP_F32, 1, false);
+    for (int transposed = 0; transposed < 2; transposed++)
+        for (int biased = 0; biased < 2; biased++) {
+            test_maps(2, transposed, biased, false, 0, true);
+            test_maps(3, transposed, biased, true, 0, true);
+        }
+    test_maps(2, false, false, true, 1, true);
+    test_maps(2, false, true, true, 1, false); /* sums that would be added to */
+    simt_lt_refuse_epilogues(1);
+    test_maps(3, false, false, false, 0, false);
+    simt_lt_refuse_epilogues(0);
 }
 
 #endif

@@ -70,6 +70,7 @@ static void count_epilogues(int counts[TRAIN_COUNTS])
 {
     for (int i = 0; i < NEPILOGUES; i++)
         counts[i] = simt_lt_epilogues(epilogues[i]);
+    counts[NEPILOGUES] = simt_lt_batched();
 }
 
 /* GPT-2's activations, and the gradients of its biases, are made by its products. */
@@ -81,13 +82,17 @@ static void test_epilogues(void)
     for (int i = 0; i < NEPILOGUES; i++)
         ok(train_counts[i] > 0, "GPT-2 in bf16: %d products with epilogue %d", train_counts[i],
            (int)epilogues[i]);
+    ok(train_counts[NEPILOGUES] > 0, "%d products in batches", train_counts[NEPILOGUES]);
 }
 
 int main(void)
 {
     test_optimizer("muon");
     test_optimizer("adafactor");
+    train_count = count_epilogues;
     test_model("llama-tiny", 16, 256, FSDP_F32, true);
+    ok(train_counts[NEPILOGUES] > 0, "Llama in bf16: %d products in batches",
+       train_counts[NEPILOGUES]);
     test_epilogues();
     train_adapters = &dora;
     test_model("llama-tiny", 16, 256, FSDP_F32, true);

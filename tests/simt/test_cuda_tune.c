@@ -135,6 +135,39 @@ static void test_epilogue(void)
     fsdp_free(t.table);
 }
 
+/* Two maps of x, with the same w. */
+static bool maps(bool *at_once)
+{
+    const struct nn_maps a = {.first = {.out = y,
+                                        .x = x,
+                                        .w = x,
+                                        .rows = 4,
+                                        .nin = 8,
+                                        .nout = 8,
+                                        .dtype = FSDP_BF16,
+                                        .y_dtype = FSDP_BF16,
+                                        .w_dtype = FSDP_BF16},
+                              .count = 2,
+                              .y_step = 32};
+    int rc = nn_cuda_ops.maps_forward(lane, &a, at_once, &err);
+    rc = rc ? rc : fsdp_lane_sync(lane, &err);
+    return !rc;
+}
+
+/* So is a batch that is slower than its products one after the other. */
+static void test_batch(void)
+{
+    struct nn_tuning t = {.who = ""};
+    bool at_once, slow;
+
+    ok(maps(&at_once) && at_once, "two products in one, before: %s", err.text);
+    simt_lt_slow_epilogues(1);
+    int rc = nn_cuda_ops.tune(lane, &t, true, &err);
+    simt_lt_slow_epilogues(0);
+    ok(!rc && maps(&slow) && !slow, "a batch that is slower is not taken: %s", err.text);
+    fsdp_free(t.table);
+}
+
 int main(void)
 {
     struct nn_tuning t = {.who = ""};
@@ -149,6 +182,7 @@ int main(void)
     test_known(&t);
     test_nonsense(&t);
     test_epilogue();
+    test_batch();
     fsdp_free(t.table);
     fsdp_device_free(device, x);
     fsdp_device_free(device, w);

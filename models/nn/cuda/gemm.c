@@ -149,10 +149,11 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
     return uniform_types(lane, &part, err);
 }
 
-/* ---- epilogues -------------------------------------------------------------------------------
- * What would be a pass over memory behind the product, in the product's own, on Hopper and later.
- * Whether it is faster is measured before the first step (gemm_tune.c). In 16 bits alone: the
- * library's tanh is approximate. */
+/* ---- more than a product in one call ---------------------------------------------------------
+ * An epilogue does what would be a pass over memory behind the product, on Hopper and later. Products
+ * of the same sizes, of which each may be too small for the GPU or leave its last round of blocks
+ * half empty, are a batch. Whether it is faster is measured before the first step (gemm_tune.c). In
+ * 16 bits alone: the library's tanh is approximate. */
 
 static bool apart;
 static pthread_once_t apart_once = PTHREAD_ONCE_INIT;
@@ -166,37 +167,45 @@ static void read_apart(void)
         fsdp_log(FSDP_LOG_WARN, "FSDP_CUDA_PRODUCTS=%s: takes fused or apart; fused is used", text);
 }
 
+/* Where the operands of a batch lie, each begins at a multiple of 16 bytes. */
+static bool fits_steps(const struct nn_product *g)
+{
+    return g->count <= 1 || (g->a_step % PIECE == 0 && g->b_step % PIECE == 0 &&
+                             g->c_step % PIECE == 0 && g->bias_step % PIECE == 0);
+}
+
 /* What the library asks, and that the product is one call. */
-static bool fits_epilogue(const struct nn_product *g)
+static bool fits_one_call(const struct nn_product *g)
 {
     enum { ALIGN = 16 };
     const enum fsdp_dtype type = g->a.dtype;
-    const bool sums = g->epilogue == NN_SUMS_OF_A || g->epilogue == NN_SUMS_OF_B;
+    const bool activates = g->epilogue == NN_GELU_OF_SUM || g->epilogue == NN_GELU_GRADIENT;
     const int rows = g->a.transposed ? g->m : g->k;
 
     return (type == FSDP_BF16 || type == FSDP_F16) && g->b.dtype == type && !g->a.f8 &&
-           (g->c_dtype == type || (sums && g->c_dtype == FSDP_F32)) && g->beta == 0.0f &&
-           (!g->bias || g->bias_dtype == type) && g->n % PIECE == 0 && rows % PIECE == 0 &&
-           (uintptr_t)g->aux % ALIGN == 0 && (uintptr_t)g->c % ALIGN == 0;
+           (g->c_dtype == type || (g->c_dtype == FSDP_F32 && !activates)) &&
+           (g->beta == 0.0f || !g->epilogue) && (!g->bias || g->bias_dtype == g->c_dtype) &&
+           g->n % PIECE == 0 && rows % PIECE == 0 && (uintptr_t)g->aux % ALIGN == 0 &&
+           (uintptr_t)g->c % ALIGN == 0 && fits_steps(g);
 }
 
-int gemm_with_epilogue(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
-                       struct fsdp_err *err)
+int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
+                struct fsdp_err *err)
 {
-    enum { LEAST_CAPABILITY = 90 };
+    enum { LEAST_CAPABILITY = 90 }; /* of epilogues */
     int capability;
 
     *done = false;
     pthread_once(&apart_once, read_apart);
-    if (apart || !fits_epilogue(g))
+    if (apart || !fits_one_call(g))
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     FSDP_TRY(gemm_capability(&capability, lane, err));
-    if (capability < LEAST_CAPABILITY)
+    if (g->epilogue && capability < LEAST_CAPABILITY)
         return FSDP_OK;
     if (g->made)
         *g->made = NN_F8_NOTHING;
-    return gemm_lt_with_epilogue(lane, g, done, err);
+    return gemm_lt_in_one(lane, g, done, err);
 }
 
 /* ---- any product ----------------------------------------------------------------------------- */

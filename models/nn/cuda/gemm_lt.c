@@ -69,7 +69,13 @@ static uint8_t alignment_of(const void *ptr)
 
 static struct gemm_key key_of(const struct nn_product *g, int ordinal)
 {
-    return (struct gemm_key){.ordinal = ordinal,
+    const bool batch = gemm_is_batch(g);
+    return (struct gemm_key){.a_step = batch ? g->a_step : 0,
+                             .b_step = batch ? g->b_step : 0,
+                             .c_step = batch ? g->c_step : 0,
+                             .bias_step = batch ? g->bias_step : 0,
+                             .count = batch ? g->count : 0,
+                             .ordinal = ordinal,
                              .m = g->m,
                              .n = g->n,
                              .k = g->k,
@@ -143,6 +149,22 @@ static cublasLtEpilogue_t epilogue_of(const struct nn_product *g)
     return g->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+/* Of a matrix of a batch. */
+static cublasStatus_t set_batch(cublasLtMatrixLayout_t x, const struct nn_product *g, size_t step)
+{
+    const int32_t count = g->count;
+    const int64_t offset = (int64_t)step;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (!gemm_is_batch(g))
+        return s;
+    s = cublasLtMatrixLayoutSetAttribute(x, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                         sizeof count);
+    return s ? s
+             : cublasLtMatrixLayoutSetAttribute(x, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                &offset, sizeof offset);
+}
+
 /* Where the epilogue reads and writes. By these the library knows how they are aligned, too. */
 static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct nn_product *g)
 {
@@ -160,7 +182,7 @@ static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct nn_pr
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct nn_product *g)
 {
     const cublasLtEpilogue_t epilogue = epilogue_of(g);
-    const int64_t ld = g->n;
+    const int64_t ld = g->n, bias_step = (int64_t)g->bias_step;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
 
     if (epilogue == CUBLASLT_EPILOGUE_DEFAULT)
@@ -168,6 +190,9 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct nn_pr
     s = set_attribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (!s && (g->epilogue == NN_GELU_OF_SUM || g->epilogue == NN_GELU_GRADIENT))
         s = set_attribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+    if (!s && gemm_is_batch(g))
+        s = set_attribute(desc, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &bias_step,
+                          sizeof bias_step);
     return s ? s : set_pointers(desc, g);
 }
 
@@ -183,7 +208,10 @@ static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product
     s = s ? s : set_scales(p->desc, g);
     s = s ? s : operand(&p->b, &g->b, g->k, g->n);
     s = s ? s : operand(&p->a, &g->a, g->m, g->k);
-    return s ? s : layout(&p->c, g->c_dtype, g->m, g->n, g->ldc);
+    s = s ? s : layout(&p->c, g->c_dtype, g->m, g->n, g->ldc);
+    s = s ? s : set_batch(p->a, g, g->a_step);
+    s = s ? s : set_batch(p->b, g, g->b_step);
+    return s ? s : set_batch(p->c, g, g->c_step);
 }
 
 static void undescribe(struct gemm_plan *p)
@@ -196,6 +224,8 @@ static void undescribe(struct gemm_plan *p)
         cublasLtMatrixLayoutDestroy(p->b);
     if (p->c)
         cublasLtMatrixLayoutDestroy(p->c);
+    p->desc = NULL;
+    p->a = p->b = p->c = NULL;
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, const struct gemm_key *key)
@@ -292,7 +322,7 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
         return FSDP_ENOMEM;
     node->plan.key = key;
     int rc = make_plan(&node->plan, *handle, g, err);
-    node->plan.refused = rc == FSDP_EUNSUPPORTED && g->epilogue;
+    node->plan.refused = rc == FSDP_EUNSUPPORTED && (g->epilogue || gemm_is_batch(g));
     if (rc && !node->plan.refused) {
         fsdp_free(node);
         return rc;
@@ -325,8 +355,8 @@ int gemm_plan_run(const struct gemm_plan *p, cublasLtHandle_t handle, struct fsd
     return gemm_lt_check(s, g, "cuBLASLt", err);
 }
 
-int gemm_lt_with_epilogue(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
-                          struct fsdp_err *err)
+int gemm_lt_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
+                   struct fsdp_err *err)
 {
     struct gemm_plan *plan;
     cublasLtHandle_t handle;
@@ -349,5 +379,5 @@ int gemm_lt_with_epilogue(struct fsdp_lane *lane, const struct nn_product *g, bo
 int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)
 {
     bool done;
-    return gemm_lt_with_epilogue(lane, g, &done, err);
+    return gemm_lt_in_one(lane, g, &done, err);
 }

@@ -10,6 +10,8 @@
 /* What distinguishes one plan from another, all of it in numbers. Alignments are those of pointers,
  * in bytes, at most 16. */
 struct gemm_key {
+    uint64_t a_step, b_step, c_step, bias_step; /* 0 but in a batch */
+    int32_t count;                              /* of a batch; else 0 */
     int32_t ordinal, m, n, k, a_ld, b_ld, c_ld;
     uint8_t a_transposed, b_transposed, dtype, c_dtype, biased, adds;
     uint8_t a_align, b_align, c_align, bias_align;
@@ -25,12 +27,17 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool refused; /* its epilogue: there is no algorithm, or it is slower */
+    bool refused; /* its epilogue or batch: there is no algorithm, or it is slower */
     /* Its last call, for timing; lane NULL: it is not timed. */
     struct nn_product last;
     struct fsdp_lane *lane;
     struct gemm_plan *next; /* of all, in no order */
 };
+
+static inline bool gemm_is_batch(const struct nn_product *g)
+{
+    return g->count > 1;
+}
 
 /* The plan for g, made if there is none, with the algorithm that the library names first. Plans are
  * kept for ever; nothing that uses one runs at the same time as another thread's. */

@@ -4,11 +4,13 @@
  * guess from the shape. Each is timed where the product's last call left its operands, which are
  * what training has there: real values, since a GPU is faster on zeros, and real alignment.
  *
- * A product with an epilogue is compared with one without, and the kernels that do the same.
+ * A product with an epilogue is compared with one without, and the kernels that do the same; a
+ * batch with its products one after the other.
  *
  * A table is a list of choices. It travels among ranks and lies in files, so nothing in it is
  * trusted: the library is asked whether an algorithm is one for this product.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ static const float WORTH = 0.98f;
 
 struct choice {
     struct gemm_key key; /* ordinal 0: GPUs of a kind are alike */
-    uint32_t apart;      /* 1: what its epilogue does is faster behind it */
+    uint32_t apart;      /* 1: what its epilogue does is faster behind it, or its batch in turn */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -206,26 +208,6 @@ static int time_rest(float *ms, const struct timer *t, bool has, struct fsdp_err
     return fsdp_cuda_check((int)e, err, "timing a pass");
 }
 
-/* *apart: the product without, which takes plain_ms, and what follows it, are faster. */
-static int compare_epilogue(bool *apart, struct gemm_plan *p, cublasLtHandle_t handle,
-                            float with_ms, float plain_ms, struct fsdp_err *err)
-{
-    float rest_ms = 0, rest_apart_ms = 0;
-    struct timer timer;
-    int rc = timer_open(&timer, p, handle, err);
-
-    rc = rc ? rc : time_rest(&rest_ms, &timer, true, err);
-    rc = rc ? rc : time_rest(&rest_apart_ms, &timer, false, err);
-    timer_close(&timer);
-    *apart = !rc && plain_ms + rest_apart_ms < with_ms + rest_ms;
-    if (!rc)
-        fsdp_log(FSDP_LOG_DEBUG,
-                 "product %d x %d x %d with epilogue %d: %.3f ms at once, %.3f ms apart", p->key.m,
-                 p->key.n, p->key.k, p->key.epilogue, (double)(with_ms + rest_ms),
-                 (double)(plain_ms + rest_apart_ms));
-    return rc;
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static int add_plan(struct nn_tuning *t, const struct gemm_plan *p, struct fsdp_err *err)
@@ -257,36 +239,72 @@ static int describe_gpu(char who[NN_TUNING_WHO], int ordinal, struct fsdp_err *e
     return FSDP_OK;
 }
 
+static bool is_more(const struct gemm_plan *p)
+{
+    return p->key.epilogue || p->key.count;
+}
+
+/* The product that takes p's place where p is slower: one of its batch, or without its epilogue. */
+static int make_simpler(struct gemm_plan **out, const struct gemm_plan *p, struct fsdp_err *err)
+{
+    struct nn_product g = p->last;
+    cublasLtHandle_t handle;
+
+    if (gemm_is_batch(&g)) {
+        g.count = 0;
+    } else {
+        g.epilogue = NN_NO_EPILOGUE;
+        g.aux = NULL;
+    }
+    FSDP_TRY(gemm_plan(out, &handle, p->lane, &g, err));
+    (*out)->last = g;
+    (*out)->lane = p->lane;
+    return FSDP_OK;
+}
+
 static int time_plan(float *ms, struct gemm_plan *p, struct nn_tuning *t, struct fsdp_err *err);
 
-/* The product without its epilogue, which is one of the table, too. */
-static int time_apart(struct gemm_plan *p, cublasLtHandle_t handle, float with_ms,
-                      struct nn_tuning *t, struct fsdp_err *err)
+/* Whether p, which takes *ms, stays; *ms: of what is taken, and the kernel behind it. */
+static int compare_apart(float *ms, struct gemm_plan *p, cublasLtHandle_t handle,
+                         struct nn_tuning *t, struct fsdp_err *err)
 {
-    struct nn_product plain = p->last;
-    struct gemm_plan *other;
-    float plain_ms;
+    const bool batch = gemm_is_batch(&p->last);
+    float rest_ms = 0, rest_apart_ms = 0, apart_ms = 0;
+    struct gemm_plan *simpler;
+    struct timer timer;
 
-    plain.epilogue = NN_NO_EPILOGUE;
-    plain.aux = NULL;
-    FSDP_TRY(gemm_plan(&other, &handle, p->lane, &plain, err));
-    other->last = plain;
-    other->lane = p->lane;
-    FSDP_TRY(time_plan(&plain_ms, other, t, err));
-    return compare_epilogue(&p->refused, p, handle, with_ms, plain_ms, err);
+    FSDP_TRY(make_simpler(&simpler, p, err));
+    FSDP_TRY(time_plan(&apart_ms, simpler, t, err));
+    int rc = timer_open(&timer, p, handle, err);
+    if (!batch) {
+        rc = rc ? rc : time_rest(&rest_ms, &timer, true, err);
+        rc = rc ? rc : time_rest(&rest_apart_ms, &timer, false, err);
+    }
+    timer_close(&timer);
+    *ms += rest_ms;
+    apart_ms = (batch ? (float)p->last.count : 1) * apart_ms + rest_apart_ms;
+    fsdp_log(FSDP_LOG_DEBUG,
+             "product %d x %d x %d, %d with epilogue %d: %.3f ms at once, %.3f ms apart", p->key.m,
+             p->key.n, p->key.k, batch ? p->last.count : 1, p->key.epilogue, (double)*ms,
+             (double)apart_ms);
+    p->refused = !rc && apart_ms < *ms;
+    *ms = p->refused ? apart_ms : *ms;
+    return rc;
 }
 
 static int time_plan(float *ms, struct gemm_plan *p, struct nn_tuning *t, struct fsdp_err *err)
 {
+    const struct gemm_key key = key_of(p);
     struct gemm_plan *same;
     cublasLtHandle_t handle;
 
+    *ms = INFINITY;
     FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
-    FSDP_TRY(choose_plan(ms, p, handle, err));
-    if (p->key.epilogue)
-        FSDP_TRY(time_apart(p, handle, *ms, t, err));
-    const struct gemm_key key = key_of(p);
-    if (find_plan(t, &key)) /* timed for a comparison alone */
+    if (p->desc) /* else the library has no algorithm for it */
+        FSDP_TRY(choose_plan(ms, p, handle, err));
+    if (is_more(p))
+        FSDP_TRY(compare_apart(ms, p, handle, t, err));
+    if (!p->desc || find_plan(t, &key)) /* timed for a comparison alone */
         return FSDP_OK;
     t->ntimed++;
     return add_plan(t, p, err);
@@ -296,20 +314,22 @@ static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struc
 {
     const struct gemm_key key = key_of(p);
     const struct choice *known = find_plan(t, &key);
-    struct gemm_plan *same;
+    struct gemm_plan *other;
     cublasLtHandle_t handle;
     float ms;
 
-    FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
-    if (known && accepts(p, handle, &known->algo)) {
-        p->algo = known->algo;
-        p->refused = p->key.epilogue && known->apart;
-        t->nknown++;
+    FSDP_TRY(gemm_plan(&other, &handle, p->lane, &p->last, err));
+    if (!known)
+        return timed ? time_plan(&ms, p, t, err) : FSDP_OK;
+    if (!accepts(p, handle, &known->algo))
         return FSDP_OK;
-    }
-    if (!timed || known)
+    p->algo = known->algo;
+    p->refused = is_more(p) && known->apart;
+    t->nknown++;
+    if (!p->refused)
         return FSDP_OK;
-    return time_plan(&ms, p, t, err);
+    FSDP_TRY(make_simpler(&other, p, err)); /* every rank takes the same one */
+    return other->desc ? tune_plan(other, t, false, err) : FSDP_OK;
 }
 
 int nn_cuda_tune(struct fsdp_lane *lane, struct nn_tuning *tuning, bool timed, struct fsdp_err *err)

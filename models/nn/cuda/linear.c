@@ -23,7 +23,7 @@ static int activated(struct fsdp_lane *lane, struct nn_product g, const struct n
         return FSDP_OK;
     g.epilogue = epilogue;
     g.aux = args->pre;
-    return gemm_with_epilogue(lane, &g, done, err);
+    return gemm_in_one(lane, &g, done, err);
 }
 
 int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
@@ -39,6 +39,55 @@ int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_act
                      done, err);
 }
 
+/* ---- maps of the same x ---------------------------------------------------------------------- */
+
+static struct nn_affine affine_of(const struct nn_maps *a)
+{
+    struct nn_affine affine = nn_grouped_affine(&a->first);
+
+    affine.ldw = a->ldw;
+    affine.f8 = a->first.f8;
+    return affine;
+}
+
+int nn_cuda_maps_forward(struct fsdp_lane *lane, const struct nn_maps *a, bool *done,
+                         struct fsdp_err *err)
+{
+    const struct nn_affine affine = affine_of(a);
+    struct nn_product g =
+        a->ldw ? nn_affine_forward_product(&affine) : nn_linear_forward_product(&a->first);
+
+    g.count = a->count;
+    g.b_step = a->w_step;
+    g.c_step = a->y_step;
+    g.bias_step = a->b_step;
+    return gemm_in_one(lane, &g, done, err);
+}
+
+/* With the gradients of biases, or not at all. */
+int nn_cuda_maps_backward_weight(struct fsdp_lane *lane, const struct nn_maps *a, bool *done,
+                                 struct fsdp_err *err)
+{
+    const struct nn_affine affine = affine_of(a);
+    struct nn_product g = a->ldw ? nn_affine_backward_weight_product(&affine)
+                                 : nn_linear_backward_weight_product(&a->first);
+
+    *done = false;
+    if (!g.c)
+        return FSDP_OK;
+    if (a->first.db) {
+        g.epilogue = a->ldw ? NN_SUMS_OF_B : NN_SUMS_OF_A;
+        g.aux = a->first.db;
+    }
+    g.count = a->count;
+    *(a->ldw ? &g.b_step : &g.a_step) = a->y_step;
+    g.c_step = a->w_step;
+    g.bias_step = a->b_step;
+    return gemm_in_one(lane, &g, done, err);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
 /* dw, and the sums of dy, which is its operand b or a, where they need not be added to. */
 static int both_gradients(struct fsdp_lane *lane, const struct nn_product *g,
                           const struct nn_cuda_sum *sum, bool *done, struct fsdp_err *err)
@@ -50,7 +99,7 @@ static int both_gradients(struct fsdp_lane *lane, const struct nn_product *g,
         return FSDP_OK;
     with.epilogue = sum->in == g->a.at ? NN_SUMS_OF_A : NN_SUMS_OF_B;
     with.aux = sum->out;
-    return gemm_with_epilogue(lane, &with, done, err);
+    return gemm_in_one(lane, &with, done, err);
 }
 
 /* db, where it is wanted, then dw likewise. */

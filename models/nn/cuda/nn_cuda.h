@@ -25,6 +25,10 @@ int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated 
                               struct fsdp_err *err);
 int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
                                      bool *done, struct fsdp_err *err);
+int nn_cuda_maps_forward(struct fsdp_lane *lane, const struct nn_maps *args, bool *done,
+                         struct fsdp_err *err);
+int nn_cuda_maps_backward_weight(struct fsdp_lane *lane, const struct nn_maps *args, bool *done,
+                                 struct fsdp_err *err);
 NN_CUDA_OP(embedding_forward, nn_embedding)
 NN_CUDA_OP(embedding_backward, nn_embedding)
 NN_CUDA_OP(rmsnorm_forward, nn_rmsnorm)
