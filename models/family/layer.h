@@ -54,9 +54,8 @@ int layer_project_each_weight(const struct model *m, const struct stack_block *b
                               const struct layer_map *map, int nmaps, const void *x,
                               struct fsdp_err *err);
 
-/* Where a slot has no adapter. *done false: nothing was done, as the device does not do both at once
- * (nn_ops.activated_*). pre (R, nout) = the map of
- * x, act (R, nout) = its activation. */
+/* Where a slot has no adapter. *done false: nothing was done, as the device does not do both at
+ * once (nn_ops.activated_*). pre (R, nout) = the map of x, act (R, nout) = its activation. */
 int layer_project_activated(const struct model *m, const struct stack_block *blk,
                             enum stack_slot slot, void *act, void *pre, const void *x, bool *done,
                             struct fsdp_err *err);
@@ -103,7 +102,8 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                 void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err);
 int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err);
-/* Maps from the first one on, in one pass where the device has one: *ndone of them, 0 or several. */
+/* Maps from the first one on, in one pass where the device has one: *ndone of them, 0 or several.
+ */
 int layer_plain_maps(const struct model *m, const struct stack_block *blk,
                      const struct layer_map *map, int nmaps, const void *x, int *ndone,
                      struct fsdp_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_sizes.h: how much memory the operators on CUDA take, without CUDA: what plans of memory for a
- * GPU that is not here are made of. models/nn/cuda takes its own sizes from here.
+ * cuda_sizes.h: how much memory the operators on CUDA take, without CUDA: what plans of memory for
+ * a GPU that is not here are made of. models/nn/cuda takes its own sizes from here.
  */
 #ifndef NN_CUDA_SIZES_H
 #define NN_CUDA_SIZES_H
@@ -96,8 +96,8 @@ int nn_cuda_room_rows(const struct nn_attention *shape, struct nn_cuda_way way);
 size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, struct nn_cuda_way way,
                                 size_t forward_nbytes, size_t backward_nbytes);
 /* The workspace that cuDNN asks for, by what 9.19 was asked for GPUs that were described to it
- * (tests/simt/cudnn_plans.sh): on compute capability 9.0 to the byte, on others to 256 bytes for heads
- * of 16 elements or more. Local. */
+ * (tests/simt/cudnn_plans.sh): on compute capability 9.0 to the byte, on others to 256 bytes for
+ * heads of 16 elements or more. Local. */
 size_t nn_cuda_cudnn_workspace(const struct nn_attention *shape, struct nn_cuda_way way,
                                bool backward, int capability);
 

@@ -41,8 +41,8 @@ struct nn_drop {
 
 /* Products in 8 bits. The elements of an operand are rounded to codes of an 8-bit float before they
  * are multiplied, in groups that share a scale 2^e: e is the least with which the greatest absolute
- * value of the group is not beyond the type, as the values are at the time (current scaling). A code
- * stands for its value times 2^e, which is also a bf16, so that a device without such products
+ * value of the group is not beyond the type, as the values are at the time (current scaling). A
+ * code stands for its value times 2^e, which is also a bf16, so that a device without such products
  * computes the same ones in bf16. Sums are fp32 and rounded when they are stored, as in all
  * products. Scales are powers of two because then they cost no rounding, and because rows that are
  * divided otherwise (ranks, micro-batches) get the same values but where one is less than 2^-13 of
@@ -267,9 +267,9 @@ struct nn_activated {
     enum nn_act act;
 };
 
-/* Maps of the same x in one pass: `first`, and count - 1 more of its sizes and types. The next one's w,
- * or dw, lies w_step elements behind, its b, or db, b_step, and its out, or dy, y_step. forward with
- * beta 0, and backward_weight. */
+/* Maps of the same x in one pass: `first`, and count - 1 more of its sizes and types. The next
+ * one's w, or dw, lies w_step elements behind, its b, or db, b_step, and its out, or dy, y_step.
+ * forward with beta 0, and backward_weight. */
 struct nn_maps {
     struct nn_linear first;
     int ldw; /* > 0: affine maps, whose w has rows that lie so far apart; 0: linear ones */
@@ -501,10 +501,10 @@ struct nn_grouped {
     const void *x, *w, *dy;    /* as in nn_linear; w of expert 0 */
     const void *const *w_each; /* [E] forward: host memory that lives as the lane's work does */
     size_t stride;
-    const int32_t *first;      /* (E + 1) */
+    const int32_t *first; /* (E + 1) */
     /* As nn_expert_order gave it; NULL: on CUDA the host waits for it, where it needs it. */
     const int32_t *first_host;
-    float *work;               /* linear_work_nelem of nplaces rows */
+    float *work; /* linear_work_nelem of nplaces rows */
     int experts, nplaces, nin, nout;
     bool transposed;
     float beta;                               /* of out, and of db */

@@ -18,7 +18,7 @@ struct nn_matrix {
 /* What a product does on its way, on CUDA, where `aux` is read or written besides: */
 enum nn_epilogue {
     NN_NO_EPILOGUE,
-    NN_GELU_OF_SUM,   /* aux (m, n) = the sum with its bias, c = gelu(that), the tanh approximation */
+    NN_GELU_OF_SUM, /* aux (m, n) = the sum with its bias, c = gelu(that), the tanh approximation */
     NN_GELU_GRADIENT, /* c = the sum times the slope of gelu at aux (m, n) */
     NN_SUMS_OF_A,     /* aux (m) = sums over k of op(a), of c's type */
     NN_SUMS_OF_B      /* aux (n) = sums over k of op(b), of c's type */

@@ -34,9 +34,8 @@ static void draw_optimizer(struct setting *s, uint64_t *seed)
     const bool bf16 = s->opts.param_dtype == FSDP_BF16;
 
     o->name = names[draw(seed, 4) ? draw(seed, 2) : draw(seed, 8)];
-    o->moment_dtype = !strncmp(o->name, "adam", 4) && strlen(o->name) < 6 && draw(seed, 2)
-                          ? FSDP_BF16
-                          : FSDP_F32;
+    o->moment_dtype =
+        !strncmp(o->name, "adam", 4) && strlen(o->name) < 6 && draw(seed, 2) ? FSDP_BF16 : FSDP_F32;
     o->master = bf16 && draw(seed, 3) == 0 ? (draw(seed, 2) ? FSDP_MASTER_SPLIT : FSDP_MASTER_NONE)
                                            : FSDP_MASTER_WHOLE;
     o->clip_grad_norm = draw(seed, 2);
@@ -224,8 +223,8 @@ static void test_settings(void)
 {
     static const int worlds[NWORLDS][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {4, 2}, {2, 2}};
     const char *text = getenv("PLAN_SEED");
-    int *counts = mmap(NULL, 2 * sizeof *counts, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int *counts =
+        mmap(NULL, 2 * sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     for (int i = 0; i < NWORLDS; i++) {
         struct world w = {.nranks = worlds[i][0],
@@ -274,7 +273,8 @@ static void test_kinds(void)
         const char *kind, *name;
         bool is_host;
         int capability;
-    } kinds[] = {{"cpu", "cpu", true, 0}, {"cuda", "cuda", false, 90}, {"sm_80", "cuda", false, 80}};
+    } kinds[] = {
+        {"cpu", "cpu", true, 0}, {"cuda", "cuda", false, 90}, {"sm_80", "cuda", false, 80}};
     static const char *const unknown[] = {"tpu", "cuda:0", "auto", "sm_", "sm_80x", "sm_-8", ""};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_device *d = NULL;
@@ -287,8 +287,7 @@ static void test_kinds(void)
                fsdp_device_is_host(d) == kinds[i].is_host,
            "%s is described", kinds[i].kind);
         ok(!fsdp_device_alloc(d, 64, "weights", &err) && err.status == FSDP_EUNSUPPORTED &&
-               strstr(err.text, "weights: 64 bytes") &&
-               !fsdp_host_alloc(d, 64, "weights", &err),
+               strstr(err.text, "weights: 64 bytes") && !fsdp_host_alloc(d, 64, "weights", &err),
            "it refuses memory: %s", err.text);
         fsdp_device_close(d);
     }

@@ -69,13 +69,10 @@ int main(void)
 {
     char large[4096];
     const char *top = getenv("TOP");
-    char *overrides[MOST] = {"model.path=model",
-                             "model.init=random",
-                             "data.path=none",
-                             "data.seq_len=4096",
-                             "train.steps=1",
-                             "train.global_batch_size=64",
-                             "fsdp.param_dtype=bfloat16"};
+    char *overrides[MOST] = {
+        "model.path=model",         "model.init=random", "data.path=none",
+        "data.seq_len=4096",        "train.steps=1",     "train.global_batch_size=64",
+        "fsdp.param_dtype=bfloat16"};
 
     if (!ok(make_model(), "a model"))
         return tap_done();

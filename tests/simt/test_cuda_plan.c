@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans for a GPU that is described are those for the CUDA device and its operators, here emulated on
- * the CPU: what the operators ask for, hash, lists and memory.
+ * Plans for a GPU that is described are those for the CUDA device and its operators, here emulated
+ * on the CPU: what the operators ask for, hash, lists and memory.
  */
 #include "../models/ref_run.h"
 #include "../core/toy_clock.h"
@@ -46,10 +46,9 @@ static void test_sizes(const struct nn_ops *described)
                                                .NKV = 1 + (int)draw(&seed, 3),
                                                .D = 1 + (int)draw(&seed, 140),
                                                .dtype = types[draw(&seed, 3)]};
-        nsame +=
-            described->linear_work_nelem(&linear) == nn_cuda_ops.linear_work_nelem(&linear) &&
-            described->attention_work_nelem(&attention) ==
-                nn_cuda_ops.attention_work_nelem(&attention);
+        nsame += described->linear_work_nelem(&linear) == nn_cuda_ops.linear_work_nelem(&linear) &&
+                 described->attention_work_nelem(&attention) ==
+                     nn_cuda_ops.attention_work_nelem(&attention);
     }
     ok(nsame == NDRAWS, "%d of %d products and attentions ask for as much work", nsame, NDRAWS);
     ok(described->logits_nelem == nn_cuda_ops.logits_nelem &&

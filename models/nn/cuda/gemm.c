@@ -150,10 +150,10 @@ static int mixed(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp
 }
 
 /* ---- more than a product in one call ---------------------------------------------------------
- * An epilogue does what would be a pass over memory behind the product, on Hopper and later. Products
- * of the same sizes, of which each may be too small for the GPU or leave its last round of blocks
- * half empty, are a batch. Whether it is faster is measured before the first step (gemm_tune.c). In
- * 16 bits alone: the library's tanh is approximate. */
+ * An epilogue does what would be a pass over memory behind the product, on Hopper and later.
+ * Products of the same sizes, of which each may be too small for the GPU or leave its last round of
+ * blocks half empty, are a batch. Whether it is faster is measured before the first step
+ * (gemm_tune.c). In 16 bits alone: the library's tanh is approximate. */
 
 static bool apart;
 static pthread_once_t apart_once = PTHREAD_ONCE_INIT;

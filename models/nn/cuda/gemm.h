@@ -13,7 +13,7 @@ int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *er
 /* A product with an epilogue, or several products, in one call of the library. *done false: it has
  * none for them, or none is wanted, and nothing was enqueued. */
 int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
-                       struct fsdp_err *err);
+                struct fsdp_err *err);
 /* 90: 9.0 */
 int gemm_capability(int *out, const struct fsdp_lane *lane, struct fsdp_err *err);
 
@@ -27,9 +27,9 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
  * on sm_89 and sm_90: both lie along what is summed (a as it is, b transposed), all sizes are
  * multiples of NN_CUDA_F8_ALIGN, not both are E5M2, and there is no bias if c is F32. */
 int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
-/* The same with an epilogue, or of several products, of 16-bit operands. *done false: the library has
- * no algorithm for it, or it is slower than what it replaces. */
+/* The same with an epilogue, or of several products, of 16-bit operands. *done false: the library
+ * has no algorithm for it, or it is slower than what it replaces. */
 int gemm_lt_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
-                          struct fsdp_err *err);
+                   struct fsdp_err *err);
 
 #endif

@@ -15,7 +15,7 @@ struct gemm_key {
     int32_t ordinal, m, n, k, a_ld, b_ld, c_ld;
     uint8_t a_transposed, b_transposed, dtype, c_dtype, biased, adds;
     uint8_t a_align, b_align, c_align, bias_align;
-    uint8_t f8_b;   /* type of b where a's is of 8 bits; else 0 */
+    uint8_t f8_b; /* type of b where a's is of 8 bits; else 0 */
     uint8_t epilogue, aux_align;
     uint8_t unused[3]; /* keys are compared as bytes */
 };
