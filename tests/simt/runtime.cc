@@ -286,6 +286,8 @@ cudaError_t cudaMalloc(void **ptr, size_t nbytes)
         if (all == MAP_FAILED)
             return fail(cudaErrorMemoryAllocation);
         arena = (char *)all;
+        // All of it is opened and closed for each launch: that takes as long as it has pages.
+        madvise(all, ARENA_NBYTES, MADV_HUGEPAGE);
     }
     auto reuse = free_blocks.lower_bound(rounded);
     char *block = arena + arena_used;
