@@ -76,8 +76,11 @@ static int dev_open(void **state, int ordinal, unsigned flags, struct fsdp_err *
         arena =
             mmap(NULL, arena_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         signal(SIGSEGV, say_where);
-        if (arena != MAP_FAILED)
+        if (arena != MAP_FAILED) {
             pointers_add(arena, arena_nbytes);
+            /* All of it is opened and closed for each work: that takes as long as it has pages. */
+            madvise(arena, arena_nbytes, MADV_HUGEPAGE);
+        }
     }
     pthread_mutex_unlock(&lock);
     if (arena == MAP_FAILED)
