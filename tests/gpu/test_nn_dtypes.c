@@ -4,6 +4,7 @@
 /* run: timeout=400 */
 #include "../models/suite_nn_dtypes.h"
 
+#include "../models/suite_activated.h"
 #include "gpu.h"
 
 static bool by_cudnn;
@@ -57,6 +58,9 @@ int main(void)
     suite_attention_slack = 4;
     run_types();
     run_traits();
+    type = FSDP_BF16; /* the library's tanh is approximate */
+    activated_may_lack = true;
+    run_activations();
     for (int t = 0; t < 2; t++) {
         type = types[t];
         test_attention(heads(2, 256, 4, 4, 64));

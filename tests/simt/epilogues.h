@@ -9,88 +9,10 @@
 
 #include <cublasLt.h>
 
-#include "../models/nn_mirror.h"
-#include "../models/suite_nn_dtypes.h"
+#include "../models/suite_activated.h"
 #include "nn/product.h"
 
 extern const struct nn_ops nn_cuda_ops;
-
-enum { LT_ROWS = 37, LT_NIN = 72, LT_NOUT = 136 };
-
-typedef int activated_f(struct fsdp_lane *, const struct nn_activated *, bool *, struct fsdp_err *);
-
-/* Runs it on the device's copies of what it reads and writes; *done as it says. */
-static int run(activated_f *fn, struct nn_activated a, bool is_forward, bool *done)
-{
-    struct nn_affine *m = &a.map;
-    const int width = is_forward ? m->nout : m->nin;
-
-    m->x = mirror_up(m->x, mirror_nbytes(area(m->rows, m->nin), m->dtype), false);
-    m->w = mirror_up(m->w, mirror_nbytes(columns(m), m->w_dtype), false);
-    m->b = mirror_up(m->b, mirror_nbytes((size_t)m->nout, m->w_dtype), false);
-    m->dy = mirror_up(m->dy, mirror_nbytes(area(m->rows, m->nout), m->dtype), false);
-    m->out = mirror_up(m->out, mirror_nbytes(area(m->rows, width), m->dtype), true);
-    a.pre = mirror_up(a.pre, mirror_nbytes(area(m->rows, width), m->dtype), true);
-    return mirror_down(fn(mirror.lane, &a, done, &err));
-}
-
-static struct nn_affine affine(int rows, int nin, int nout, int ldw, enum fsdp_dtype dtype)
-{
-    struct nn_affine a = {.rows = rows, .nin = nin, .nout = nout, .ldw = ldw};
-    a.dtype = a.w_dtype = a.dw_dtype = dtype;
-    return a;
-}
-
-/* ---- activations ----------------------------------------------------------------------------- */
-
-static void test_forward(int rows, int ldw, bool biased)
-{
-    struct pair x = pair((size_t)rows * LT_NIN, 1), w = pair((size_t)LT_NIN * (size_t)ldw, 1);
-    struct pair b = pair(LT_NOUT, 1), pre = pair((size_t)rows * LT_NOUT, 9), y = pair(pre.nelem, 9);
-    struct pair out[2] = {pre, y};
-    struct nn_activated a = {affine(rows, LT_NIN, LT_NOUT, ldw, type), pre.narrow, NN_GELU_TANH};
-    struct nn_affine wide = affine(rows, LT_NIN, LT_NOUT, ldw, FSDP_F32);
-    const int before =
-        simt_lt_epilogues(biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX);
-    bool done = false;
-
-    a.map.x = x.narrow, a.map.w = w.narrow, a.map.b = biased ? b.narrow : NULL;
-    a.map.out = y.narrow;
-    wide.x = x.wide, wide.w = w.wide, wide.b = biased ? b.wide : NULL, wide.out = pre.wide;
-    int rc = run(nn_cuda_ops.activated_forward, a, true, &done);
-    rc |= nn->affine_forward(ref_lane(), &wide, &err);
-    const struct nn_pointwise act = {y.wide, pre.wide, pre.nelem, NN_GELU_TANH, FSDP_F32};
-    rc |= nn->pointwise_forward(ref_lane(), &act, &err);
-    check(rc || !done ||
-              simt_lt_epilogues(biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                       : CUBLASLT_EPILOGUE_GELU_AUX) != before + 1,
-          "activation behind a product", out, 2);
-    drop(x), drop(w), drop(b), drop(pre), drop(y);
-}
-
-static void test_backward_input(int rows, int ldw)
-{
-    struct pair dy = pair((size_t)rows * LT_NOUT, 1), w = pair((size_t)LT_NIN * (size_t)ldw, 1);
-    struct pair pre = pair((size_t)rows * LT_NIN, 2), dx = pair(pre.nelem, 9);
-    struct nn_activated a = {affine(rows, LT_NIN, LT_NOUT, ldw, type), pre.narrow, NN_GELU_TANH};
-    struct nn_affine wide = affine(rows, LT_NIN, LT_NOUT, ldw, FSDP_F32);
-    float *slope = malloc(pre.nelem * sizeof *slope);
-    uint16_t *old = malloc(pre.nelem * 2);
-    bool done = false;
-
-    memcpy(old, pre.narrow, pre.nelem * 2);
-    memcpy(slope, pre.wide, pre.nelem * sizeof *slope);
-    a.map.dy = dy.narrow, a.map.w = w.narrow, a.map.out = dx.narrow;
-    wide.dy = dy.wide, wide.w = w.wide, wide.out = dx.wide;
-    int rc = run(nn_cuda_ops.activated_backward_input, a, false, &done);
-    rc |= nn->affine_backward_input(ref_lane(), &wide, &err);
-    struct nn_pointwise act = {dx.wide, slope, pre.nelem, NN_GELU_TANH, FSDP_F32};
-    rc |= nn->pointwise_backward(ref_lane(), &act, &err); /* slope: the gradient */
-    memcpy(dx.wide, slope, pre.nelem * sizeof *slope);
-    check(rc || !done || memcmp(old, pre.narrow, pre.nelem * 2) != 0,
-          "slope of an activation behind a product", &dx, 1);
-    drop(dy), drop(w), drop(pre), drop(dx), free(slope), free(old);
-}
 
 /* ---- gradients of biases --------------------------------------------------------------------- */
 
@@ -259,7 +181,7 @@ static bool is_done(struct nn_affine map, enum nn_act act)
     bool done = true;
 
     a.map.x = x, a.map.w = w, a.map.out = y;
-    const int rc = run(nn_cuda_ops.activated_forward, a, true, &done);
+    const int rc = run_activated(nn_cuda_ops.activated_forward, a, true, &done);
     free(a.pre), free(x), free(w), free(y);
     return rc || done;
 }
@@ -288,10 +210,7 @@ static void run_epilogues(void)
     static const enum fsdp_dtype types[] = {FSDP_BF16, FSDP_F16};
     for (int t = 0; t < 2; t++) {
         type = types[t];
-        test_forward(LT_ROWS, LT_NOUT, true);
-        test_forward(8, LT_NOUT + 16, false);
-        test_backward_input(LT_ROWS, LT_NOUT);
-        test_backward_input(8, LT_NOUT + 16);
+        run_activations();
     }
     test_without();
     type = FSDP_BF16;
