@@ -341,6 +341,12 @@ static char **copy_arguments(int argc, char **argv, struct fsdp_err *err)
     return given;
 }
 
+static void print_warning(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx, (void)level;
+    fprintf(stderr, "fsdp-plan: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     struct plan_settings set = {.ngpus = 0};
@@ -353,6 +359,7 @@ int main(int argc, char **argv)
     char **given = copy_arguments(argc, argv, &err);
     int rc = fsdp_cli_begin(&line, &program, &set, argc, argv, stderr);
     if (rc < 0) {
+        fsdp_log_set(print_warning, NULL, FSDP_LOG_WARN);
         rc = given ? check_one(&set, &err) : FSDP_ENOMEM;
         if (rc == FSDP_OK)
             rc = set.measure ? plan_measure(&set, &line, given, &err)

@@ -120,6 +120,12 @@ static int write_schedule(const struct train_parts *p, const char *file, int nra
     return rc;
 }
 
+static void print_warning(void *ctx, enum fsdp_log_level level, const char *text)
+{
+    (void)ctx, (void)level;
+    fprintf(stderr, "fsdp-launch: %s\n", text);
+}
+
 int train_dump_schedule(const char *config, int noverrides, char *const *overrides, int nranks,
                         int nnodes, const char *file)
 {
@@ -130,6 +136,7 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
         .nranks = nranks, .nnodes = nnodes, .node_of = node_of, .starter = FSDP_STARTED_HERE};
     int code = LAUNCH_DONE, rc = FSDP_ENOMEM;
 
+    fsdp_log_set(print_warning, NULL, FSDP_LOG_WARN);
     if (node_of)
         rc = train_parts_plan(&parts, config, noverrides, overrides, &nodes, &err);
     if (rc == FSDP_OK)
@@ -142,5 +149,6 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
     }
     train_parts_close(&parts);
     fsdp_free(node_of);
+    fsdp_log_set(NULL, NULL, FSDP_LOG_INFO);
     return code;
 }

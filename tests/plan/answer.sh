@@ -37,6 +37,26 @@ ok $? "a run.yaml on eight GPUs"
 ok "$(holds log '^FULL_SHARD, 8, ' && holds log '^step ' && holds log '^error .*within 20 %' && holds log 'fits$'; echo $?)" \
     "its strategy, time, band with its basis, and memory"
 ok "$(! grep -n '.\{81\}' log >&2; echo $?)" "the table has 80 columns"
+# Heads of 64 elements in bf16; documents are packed.
+mkdir small
+sed 's/"hidden_size": 4096/"hidden_size": 256/; s/"num_attention_heads": 32/"num_attention_heads": 4/
+    s/"num_key_value_heads": 8/"num_key_value_heads": 2/' llama/config.json >small/config.json
+packed=(model.path=small data.path=x.jsonl data.format=jsonl data.seq_len=512 fsdp.param_dtype=bfloat16)
+run run.yaml "${packed[@]}" --gpus 8 --gpu a100 --json a100.json
+ok "$([ $? = 0 ] && holds err 'attention: plain kernels.*several documents in a row' && [ "$(wc -l <err)" = 1 ]; echo $?)" \
+    "packed documents on a GPU whose attention of them is slow: a warning"
+run run.yaml "${packed[@]}" data.pack=none --gpus 8 --gpu a100 --json rows.json
+ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "none for rows"
+run run.yaml "${packed[@]}" --gpus 8 --gpu h100
+ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "nor on a newer one"
+python3 -c '
+import json
+def seconds(x):
+    if isinstance(x, str):
+        x = json.load(open(x))
+    return x.get("attention_s") or next(filter(None, (seconds(y) for y in x.values() if isinstance(y, dict))), None)
+assert 30 < seconds("a100.json") / seconds("rows.json") < 50'
+ok $? "attention takes as much longer as the model says"
 run --model llama --seq 8192 --nodes 8 --batch 4M --tokens 1T --json answer.json --trace plan.json
 ok $? "a model without a run"
 ok "$(holds log '8\.03B parameters on 64 h100 \(8 nodes of 8\)' && holds log 'GPU-hours'; echo $?)" "says whose answer it is"
