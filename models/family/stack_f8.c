@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which linear maps have products in 8 bits. */
-#include "layer.h"
+#include "stack.h"
 
 /* Which experts a row goes to is decided by small differences, and the products are small. */
 static bool is_router(const struct model *m, int weight)
@@ -40,12 +40,12 @@ int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *er
     return FSDP_OK;
 }
 
-/* Of a weight with magnitudes, DoRA takes the lengths of its rows, too. */
+/* Of a weight with DoRA's magnitudes the lengths of its rows are taken, too. */
 static bool has_magnitudes(const struct model *m, int weight)
 {
     bool any = false;
-    for (int slot = 0; slot < STACK_NSLOTS; slot++)
-        any |= m->place[slot].weight == weight && layer_has_magnitudes(m, (enum stack_slot)slot);
+    for (int slot = 0; m->lora.dora && slot < STACK_NSLOTS; slot++)
+        any |= m->place[slot].weight == weight && m->place[slot].lora > 0;
     return any;
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "arena.h"
-#include "core/state/activations.h"
 #include "core/state/gather.h"
 #include "core/state/master.h"
 #include "core/state/nf4.h"

@@ -9,6 +9,10 @@
 /* Decides which modules are recomputed, and how much of them. FSDP_EINVAL for a pattern that names
  * none. */
 int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
+/* Decides which modules have a place for offloaded activations; after checkpointing_create. */
+int acts_plan(struct fsdp *f, struct fsdp_err *err);
+/* Has the module, or the one around it, a place? */
+bool acts_in_place(const struct fsdp *f, int module);
 /* Plans all memory: the rows. Local. */
 int arena_plan(struct fsdp *f, struct fsdp_err *err);
 /* Is a row memory of the device; and bytes of all that are. */

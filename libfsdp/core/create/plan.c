@@ -8,7 +8,6 @@
 #include "arena.h"
 #include "plan.h"
 #include "settings.h"
-#include "core/state/activations.h"
 #include "core/state/gather.h"
 #include "core/run/hooks.h"
 #include "core/state/master.h"

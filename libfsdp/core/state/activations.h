@@ -9,11 +9,6 @@
 
 #include "core/engine.h"
 
-/* Decides which modules have a place; after activation checkpointing was decided. */
-int acts_plan(struct fsdp *f, struct fsdp_err *err);
-/* Has the module, or the one around it, a place? */
-bool acts_in_place(const struct fsdp *f, int module);
-
 /* What a module keeps, from its place to the host, and back. Enqueue. */
 int acts_offload(struct fsdp *f, int module, struct fsdp_lane *lane, struct fsdp_err *err);
 int acts_reload(struct fsdp *f, int module, struct fsdp_lane *lane, struct fsdp_err *err);
