@@ -24,9 +24,10 @@
  *                     that all parameters have for each element, else what the shard's parameters
  *                     have, one after another (state/slots.h)
  *   grad     [s]      grad_dtype: the reduced gradient, accumulated over micro-steps; with
- *                     FSDP_UPDATE_AT_REDUCE where it was reduced, in reduce_dtype, until its update
- *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
- *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
+ *                     FSDP_UPDATE_AT_REDUCE where it was reduced, in reduce_dtype, until its
+ * update. Where it is offloaded, on the host: its place on the device is grad_here staging  [W * s]
+ * chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane slots    [W * s]
+ * unsharded parameters or gradients, shared by flats as the schedule says
  *
  * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
  * memory and is copied to the device: into a state slot for an update, or into the slot that is
@@ -87,7 +88,7 @@ struct arena_row {
     uint64_t nbytes;
     bool host, file;
 };
-enum { ARENA_MAX_ROWS = 32 };
+enum { ARENA_MAX_ROWS = 36 };
 
 /* ---- struct fsdp, part by part --------------------------------------------------------------- */
 
@@ -144,6 +145,7 @@ struct engine_mem {
     uint64_t reduce_nbytes;
     void **param_slots[2]; /* by program */
     void **grad_slots;
+    void **grad_places; /* [opts.offload_slots] of gradient shards that are offloaded */
     double *sums;     /* of parameters that are updated in phases */
     float *room;      /* of one of them at a time */
     float *joined;    /* [MASTER_PIECE] of masters that are not whole, if there are any */
@@ -298,7 +300,19 @@ static inline enum fsdp_dtype flat_grad_dtype(const struct fsdp *f, const struct
     return f->opts.update_at == FSDP_UPDATE_AT_REDUCE ? flat->reduce_dtype : f->opts.grad_dtype;
 }
 
-/* The gradient shard from an element on. */
+static inline uint64_t flat_grad_nbytes(const struct fsdp *f, const struct flat *flat)
+{
+    return flat->cut.shard_nelem * fsdp_dtype_nbytes(flat_grad_dtype(f, flat));
+}
+
+/* Where reductions and updates find the gradient shard. */
+static inline void *grad_here(const struct fsdp *f, int flat)
+{
+    const int *place = f->plan.programs[FSDP_TRAIN].sched.grad_place;
+    return place ? f->mem.grad_places[place[flat]] : f->flats[flat].grad;
+}
+
+/* The gradient shard, where it is between steps, from an element on. */
 static inline void *grad_at(const struct fsdp *f, int flat, uint64_t pos)
 {
     const enum fsdp_dtype dtype = flat_grad_dtype(f, &f->units.flats[flat]);

@@ -112,7 +112,7 @@ struct config {
         struct fsdp_tunable_list checkpoint_modules; /* empty: all */
         struct fsdp_tunable_list wrap_modules, frozen, ignored;
         struct fsdp_tunable_list unit_overrides;
-        bool two_level, reduce_last, offload_activations, nccl_copy_engines;
+        bool two_level, reduce_last, offload_activations, offload_gradients, nccl_copy_engines;
         int64_t nccl_max_ctas; /* 0: auto */
         int loss_scale; /* enum fsdp_scaler_mode */
         double loss_scale_init, loss_scale_growth, loss_scale_backoff;

@@ -89,7 +89,8 @@ static bool has_effect(const struct config *config, int i, char *value)
             return true;
     }
 
-    if (!strcmp(idle[i].key, "fsdp.offload_slots") && config->fsdp.offload_activations)
+    if (!strcmp(idle[i].key, "fsdp.offload_slots") &&
+        (config->fsdp.offload_activations || config->fsdp.offload_gradients))
         return true;
     if (!strcmp(idle[i].key, "model.seed")) { /* of the rounding of weights, too */
         config_value(value, config, "optim.master");

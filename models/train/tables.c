@@ -91,6 +91,10 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
         report_row(report, "activations",
                    "offloaded to host memory, through %" PRId64 " place%s on the device",
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
+    if (c->fsdp.offload_gradients)
+        report_row(report, "gradient shards",
+                   "offloaded to host memory, through %" PRId64 " place%s on the device",
+                   c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
     report_row(report, "types", "parameters %s%s%s, logits %s, gradients reduced in %s",
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"

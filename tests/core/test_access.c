@@ -11,6 +11,7 @@ struct cell {
     enum fsdp_strategy strategy;
     bool two_level;
     enum fsdp_dtype dtype;
+    bool grads_away; /* read, and not changed */
 };
 
 struct job {
@@ -149,6 +150,13 @@ static void test_refusals(struct job *j)
     EXPECT(j, seen.nparams == (seen.fail_at ? 2 : GIVEN_NPARAMS));
 }
 
+static int unused_hook(void *ctx, const struct fsdp_grad_part *part, struct fsdp_err *err)
+{
+    (void)ctx;
+    (void)part;
+    return fsdp_err_set(err, FSDP_EINTERNAL, "a hook that was refused");
+}
+
 /* In the middle of a micro-step every call is refused by name; after its end gradients are there.
  */
 static void test_gradients(struct job *j)
@@ -175,16 +183,23 @@ static void test_gradients(struct job *j)
     EXPECT(j, seen.ngrads == GIVEN_NPARAMS && same(seen.grad, want, 0, GIVEN_NELEM));
 
     /* Gradients can be changed, too: the step sees them. */
+    const float scale = j->cell.grads_away ? 1 : 0.5f;
     opts.writeback = true;
-    summon(j, opts, 0.5f, FSDP_OK);
+    if (j->cell.grads_away)
+        EXPECT(j, fsdp_full_params(j->f, &opts, see, &seen, &err) == FSDP_EUNSUPPORTED &&
+                      strstr(err.text, "offload_gradients") &&
+                      fsdp_grad_hook_set(j->f, unused_hook, NULL, &err) == FSDP_EUNSUPPORTED &&
+                      strstr(err.text, "offload_gradients"));
+    else
+        summon(j, opts, scale, FSDP_OK);
     opts.writeback = false;
     double sum = 0;
     for (int i = 0; i < GIVEN_NELEM; i++)
-        sum += 0.25 * (double)want[i] * (double)want[i];
+        sum += (double)(scale * want[i]) * (double)(scale * want[i]);
     EXPECT(j, !fsdp_step(j->f, &args, &result, &err) &&
                   fabs(result.grad_norm - sqrt(sum)) < 1e-5 * sqrt(sum));
     for (int i = 0; i < GIVEN_NELEM; i++)
-        j->init[i] *= 0.5f;
+        j->init[i] *= scale;
     seen = summon(j, opts, 1, FSDP_OK);
     EXPECT(j, same(seen.value, j->init, 0, GIVEN_NELEM));
 }
@@ -248,6 +263,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.param_dtype = j.cell.dtype;
     opts.optim.clip_grad_norm = 0;
     opts.optim.weight_decay = 0;
+    opts.offload_gradients = j.cell.grads_away;
     if (fsdp_device_open(&device, ranks_device(), 0, &err) ||
         fsdp_lane_create(&j.lane, device, "test", &err) ||
         fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, &err) ||
@@ -275,18 +291,25 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
 int main(void)
 {
     static const struct cell cells[] = {
-        {1, 1, FSDP_FULL_SHARD, false, FSDP_F32},    {2, 1, FSDP_FULL_SHARD, false, FSDP_F32},
-        {3, 1, FSDP_SHARD_GRAD_OP, false, FSDP_F32}, {2, 1, FSDP_NO_SHARD, false, FSDP_F32},
-        {4, 2, FSDP_HYBRID_SHARD, false, FSDP_F32},  {4, 2, FSDP_FULL_SHARD, true, FSDP_F32},
-        {2, 1, FSDP_FULL_SHARD, false, FSDP_BF16},   {3, 1, FSDP_ZERO1, false, FSDP_F32},
+        {1, 1, FSDP_FULL_SHARD, false, FSDP_F32, false},
+        {2, 1, FSDP_FULL_SHARD, false, FSDP_F32, false},
+        {3, 1, FSDP_SHARD_GRAD_OP, false, FSDP_F32, false},
+        {2, 1, FSDP_NO_SHARD, false, FSDP_F32, false},
+        {4, 2, FSDP_HYBRID_SHARD, false, FSDP_F32, false},
+        {4, 2, FSDP_FULL_SHARD, true, FSDP_F32, false},
+        {2, 1, FSDP_FULL_SHARD, false, FSDP_BF16, false},
+        {3, 1, FSDP_ZERO1, false, FSDP_F32, false},
+        {2, 1, FSDP_FULL_SHARD, false, FSDP_F32, true},
+        {4, 2, FSDP_HYBRID_SHARD, false, FSDP_F32, true},
     };
     for (size_t k = 0; k < sizeof cells / sizeof cells[0]; k++) {
         struct cell cell = cells[k];
         ok(ranks_run(cell.nranks, cell.nnodes, 60, rank_main, &cell, NULL) == 0,
            "%s, %d ranks, %d nodes%s, %s: params, gradients, one unit, one tensor, rank 0 only, "
-           "write back, by hand",
+           "write back, by hand%s",
            fsdp_strategy_name(cell.strategy), cell.nranks, cell.nnodes,
-           cell.two_level ? ", two levels" : "", fsdp_dtype_name(cell.dtype));
+           cell.two_level ? ", two levels" : "", fsdp_dtype_name(cell.dtype),
+           cell.grads_away ? "; gradients offloaded" : "");
     }
     return tap_done();
 }

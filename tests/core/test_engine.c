@@ -124,7 +124,13 @@ static void test_offload(const struct outcome *want)
         compare(&c, want, c.acts ? "parameters and activations offloaded" : "parameters offloaded");
         c.offload = FSDP_OFFLOAD_NONE;
         c.acts = true;
-        compare(&c, want, "activations offloaded");
+        c.grads = k % 2;
+        compare(&c, want,
+                c.grads ? "activations and gradients offloaded" : "activations offloaded");
+        c.acts = false;
+        c.grads = true;
+        c.clip = false;
+        compare(&c, want, "gradients offloaded");
     }
 }
 

@@ -36,7 +36,8 @@ enum {
     LAST = 16384,  /* gradients are reduced in the last of them */
     EARLY = 32768, /* updates at the reduction */
     REDUCE16 = 65536,
-    DURING = 131072 /* updates during the next forward pass */
+    DURING = 131072, /* updates during the next forward pass */
+    GRADS_AWAY = 262144
 };
 struct cell {
     int nranks, nnodes;
@@ -195,6 +196,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
     opts.offload = how & PARAMS_AWAY  ? FSDP_OFFLOAD_PARAMS
                    : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER
                                       : FSDP_OFFLOAD_NONE;
+    opts.offload_gradients = how & GRADS_AWAY;
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
     opts.reduce_last = how & LAST;
@@ -517,9 +519,12 @@ static void test_offload(void)
         {4, 1, FSDP_SHARD_GRAD_OP, SGD | SPLIT | EMA | SAVED},
         {2, 1, FSDP_NO_SHARD, NARROW | CLIP | SAVED | THREADED},
         {4, 2, FSDP_HYBRID_SHARD, SPLIT | CLIP | SAVED},
+        {2, 1, FSDP_FULL_SHARD, GRAD16 | TWICE | CLIP | THREADED},
+        {1, 1, FSDP_FULL_SHARD, WIDE | TWICE | LAST | CLIP},
     };
-    static const unsigned away[] = {STATE_AWAY, PARAMS_AWAY, STATE_AWAY | IN_FILE,
-                                    PARAMS_AWAY | IN_FILE};
+    static const unsigned away[] = {STATE_AWAY,           PARAMS_AWAY,
+                                    STATE_AWAY | IN_FILE, PARAMS_AWAY | IN_FILE,
+                                    GRADS_AWAY,           GRADS_AWAY | PARAMS_AWAY | IN_FILE};
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
         struct outcome *at_home = run_cell(cells[i]);
         for (size_t k = 0; k < sizeof away / sizeof away[0]; k++) {
@@ -586,6 +591,14 @@ static void test_refused(void)
            !strcmp(err.setting, "offload"),
        "the gathered copy as fp8 is not offloaded: %s", err.text);
     opts.gather_codec = NULL;
+    opts.offload_gradients = true;
+    opts.update_at = FSDP_UPDATE_AT_REDUCE;
+    opts.optim.clip_grad_norm = 0;
+    ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "offload_gradients"),
+       "nor gradient shards that are not there: %s", err.text);
+    opts.offload_gradients = false;
+    opts.update_at = FSDP_UPDATE_AT_STEP;
     opts.offload_slots = 0;
     ok(fsdp_plan(&f, model.tree, &opts, device, shape, &err) == FSDP_EINVAL &&
            !strcmp(err.setting, "offload_slots"),
@@ -597,6 +610,7 @@ static void test_refused(void)
 /* The plan of one rank of two for a matrix of 2^20 elements. */
 static enum fsdp_dtype planned_grads;
 static enum fsdp_update_at planned_at;
+static bool planned_grads_away;
 static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum fsdp_offload offload,
                         uint64_t *host)
 {
@@ -617,6 +631,7 @@ static uint64_t planned(enum fsdp_dtype moments, enum fsdp_master master, enum f
     opts.offload = offload;
     opts.grad_dtype = planned_grads;
     opts.update_at = planned_at;
+    opts.offload_gradients = planned_grads_away;
     opts.optim.clip_grad_norm = 0;
     host = host ? host : &other;
     *host = 0;
@@ -664,6 +679,12 @@ static void test_memory(void)
        "12 bytes a parameter are offloaded, and pass through the device");
     planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_PARAMS, &host);
     ok(host == 14 * shard, "with the gathered copy 14");
+    planned_grads_away = true;
+    away = planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_NONE, &host);
+    ok(host == 4 * shard && away == all, "and 4 of a gradient shard, which has one place");
+    planned_grads = FSDP_BF16;
+    planned(FSDP_F32, FSDP_MASTER_WHOLE, FSDP_OFFLOAD_PARAMS, &host);
+    ok(host == 16 * shard, "all of it with gradients in BF16 is 16");
 }
 
 /* A root of `root` bytes to make again, and eight modules that keep a MiB each, and twice as much

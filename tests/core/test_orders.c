@@ -16,7 +16,7 @@ static bool same(const struct outcome *a, const struct outcome *b)
 {
     return !memcmp(a->value, b->value, sizeof a->value) &&
            !memcmp(a->seen, b->seen, sizeof a->seen) &&
-           !memcmp(a->looked, b->looked, sizeof a->looked) &&
+           !memcmp(a->looked, b->looked, sizeof a->looked) && a->grads == b->grads &&
            a->grad_norm[STEPS - 1] == b->grad_norm[STEPS - 1];
 }
 
@@ -107,7 +107,27 @@ static const struct cell cells[] = {
      .checkpointing = FSDP_AC_SELECTIVE,
      .offload = FSDP_OFFLOAD_PARAMS,
      .slots = 1,
-     .acts = true},
+     .acts = true,
+     .grads = true},
+    {.nranks = 1, .nnodes = 1, .accumulation = 3, .clip = true, .grads = true, .slots = 1},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 2,
+     .prefetch = 1,
+     .strategy = FSDP_HYBRID_SHARD,
+     .clip = true,
+     .offload = FSDP_OFFLOAD_OPTIMIZER,
+     .grads = true},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 3,
+     .prefetch = 1,
+     .two_level = true,
+     .odd = true,
+     .clip = true,
+     .grads = true,
+     .slots = 3,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
 };
 enum { NCELLS = sizeof cells / sizeof cells[0], NSEEDS = 20 };
 
@@ -193,13 +213,13 @@ static bool is_noticed(struct cell *c, int norders, const struct outcome *want)
 
 /* Orders come from a seed, so that the same edges are noticed whenever this runs. Few orders show
  * most of them; where one lane would have to fall behind another by a whole pass, it takes many. */
-static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at, bool acts)
+static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at, bool away)
 {
     struct cell c = {.nranks = 2, .nnodes = 1, .accumulation = 2, .prefetch = 1, .limit = 2};
     c.offload = offload;
     c.update_at = update_at;
-    c.acts = acts;
-    c.slots = acts ? 1 : 0;
+    c.acts = c.grads = away;
+    c.slots = away ? 1 : 0;
     c.unwaited = c.scribbles = true;
     int count = edges_of(&c), noticed = 0;
     struct outcome *want = run_cell(&c);
@@ -209,7 +229,8 @@ static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at upd
         noticed += is_noticed(&c, 16, want) || is_noticed(&c, 512, want);
     ok(count > 20 && noticed == count,
        "offload %d, update_at %d%s: without one of %d edges some order differs, for %d of them",
-       (int)offload, (int)update_at, acts ? ", activations offloaded" : "", count, noticed);
+       (int)offload, (int)update_at, away ? ", activations and gradients offloaded" : "", count,
+       noticed);
     munmap(want, sizeof *want);
 }
 

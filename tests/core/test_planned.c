@@ -7,7 +7,7 @@
 #include "toy.h"
 #include "toy_clock.h"
 
-enum { NDRAWS = 40, NWORLDS = 6, MAX_ROWS = 40 };
+enum { NDRAWS = 44, NWORLDS = 6, MAX_ROWS = 40 };
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
@@ -75,6 +75,7 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
     const uint32_t places = draw(seed, 6);
     o->offload_slots = 1 + (int)(places % 3);
     o->offload_activations = places >= 3;
+    o->offload_gradients = places == 1 || places == 3;
     if (o->offload != FSDP_OFFLOAD_NONE && draw(seed, 2))
         o->offload_dir = ".";
     if (draw(seed, 4) == 0)

@@ -271,6 +271,7 @@ static void test_grid(void)
         in.reduce_last = bits % 13 == 0;
         in.update_early =
             in.program == FSDP_TRAIN && bits % 29 < 10 && (in.reduce_last || in.accumulation == 1);
+        in.offload_grads = in.program == FSDP_TRAIN && !in.update_early && bits % 41 < 20;
         in.update_late = in.program == FSDP_TRAIN && !in.update_early && bits % 31 < 15;
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;

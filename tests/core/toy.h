@@ -292,8 +292,8 @@ struct cell {
     bool two_level;
     enum fsdp_offload offload;
     enum fsdp_update_at update_at;
-    int slots;             /* of offloaded state and activations; 0: as by default */
-    bool acts;             /* activations are offloaded */
+    int slots;             /* of what is offloaded; 0: as by default */
+    bool acts, grads;      /* activations, gradient shards are offloaded */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
     unsigned shuffle;      /* seed of an order drawn at random; 0: lanes run as they do */
@@ -313,6 +313,7 @@ struct outcome {
      * all micro-steps and on all ranks, else 0. */
     uint64_t looked[STEPS][NLOOKS];
     uint64_t looked_by[MAX_RANKS][STEPS][NLOOKS];
+    uint64_t grads; /* a hash of the last step's gradients, on rank 0, where they are offloaded */
     /* Of rank 0, from the second step on. */
     uint64_t allocs_in_loop, device_allocs_in_loop, syncs_in_loop;
     uint64_t planned_nbytes, taken_nbytes; /* by the engine, of its device */
@@ -388,6 +389,28 @@ static inline uint64_t all_same(const uint64_t *seen, int count)
     return seen[0];
 }
 
+static inline int hash_grad(void *ctx, const struct fsdp_full_param *param, struct fsdp_err *err)
+{
+    uint64_t *hash = ctx;
+    (void)err;
+    if (param->grad)
+        *hash = fsdp_hash(*hash, param->grad, fsdp_tensor_nelem(&param->tensor) * sizeof(float));
+    return FSDP_OK;
+}
+
+/* The copies in host memory. */
+static inline int look_at_grads(struct run *run, struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_full_opts opts = FSDP_FULL_OPTS_INIT;
+    uint64_t hash = FSDP_HASH_SEED;
+
+    opts.with_grads = true;
+    FSDP_TRY(fsdp_full_params(f, &opts, hash_grad, &hash, err));
+    if (run->rank == 0)
+        run->out->grads = hash;
+    return FSDP_OK;
+}
+
 static inline int train(struct run *run, struct fsdp *f, struct fsdp_device *device,
                         struct fsdp_err *err)
 {
@@ -409,6 +432,8 @@ static inline int train(struct run *run, struct fsdp *f, struct fsdp_device *dev
             out->syncs_in_loop += after.nsyncs - before.nsyncs;
     }
     FSDP_TRY(fsdp_sync(f, err));
+    if (run->cell.grads)
+        FSDP_TRY(look_at_grads(run, f, err));
     for (int step = 0; step < STEPS; step++) {
         uint64_t *looked = out->looked_by[run->rank][step];
         looked[0] = all_same(seen[step].forward, run->cell.accumulation);
@@ -435,6 +460,7 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
     opts.activation_checkpointing = c->checkpointing;
     opts.offload = c->offload;
     opts.offload_activations = c->acts;
+    opts.offload_gradients = c->grads;
     opts.update_at = c->update_at;
     if (c->slots)
         opts.offload_slots = c->slots;

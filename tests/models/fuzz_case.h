@@ -292,6 +292,7 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     if (c->rounding != FUZZ_F8)
         fuzz_maybe(c, 40, "fsdp.update_at", "forward");
     fuzz_maybe(c, 40, "fsdp.offload_activations", "true");
+    fuzz_maybe(c, 30, "fsdp.offload_gradients", "true");
 }
 
 static inline void fuzz_make(struct fuzz_case *c, uint64_t seed, int number)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: timeout=400
 # Whole runs whose optimizer state, or parameters too, live in host memory, or that state in files with either, or whose activations
-# leave the device between forward and backward, end in the bits of a run that keeps them there: accumulated, clipped, saved, saved in the background, resumed either way.
+# and gradient shards do, end in the bits of a run that keeps them there: accumulated, clipped, saved, saved in the background, resumed either way.
 set -u
 cd "$TEST_TMP" || exit 1
 . "$TOP/tests/lib/tap.sh"
@@ -25,19 +25,23 @@ narrow="fsdp.param_dtype=bfloat16 optim.moment_dtype=bfloat16 optim.master=split
 
 declare -A to=([optimizer]=fsdp.offload=optimizer [params]=fsdp.offload=params
     [files]="fsdp.offload=optimizer fsdp.offload_dir=disk" [both]="fsdp.offload=params fsdp.offload_dir=disk"
-    [activations]="fsdp.offload_activations=true fsdp.offload_slots=1")
+    [activations]="fsdp.offload_activations=true fsdp.offload_slots=1"
+    [rest]="fsdp.offload_activations=true fsdp.offload_gradients=true fsdp.offload_slots=1"
+    [once]="fsdp.offload_activations=true fsdp.offload_gradients=true fsdp.reduce_last=true")
 mkdir disk
 compare() { # text, ranks, settings
     # shellcheck disable=SC2086
     run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
-    local here=here$n what
-    for what in optimizer params files both activations; do
+    local here=here$n what away=rest
+    [ "$2" != 1 ] || away=once # else micro-steps are summed as on several ranks, with other roundings
+    case "$3" in *update_at=reduce*) away=activations ;; esac # there are no gradient shards
+    for what in optimizer params files both $away; do
         # shellcheck disable=SC2086
         run -n "$2" run.yaml $3 ${to[$what]} checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
             checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&
             same "$here/step-00000003" "$here-$what/step-00000003" &&
             same "$here/step-00000006" "$here-$what/step-00000006"
-        ok $? "$1: $what offloaded, losses, norms and two checkpoints are the same"
+        ok $? "$1: ${to[$what]}: losses, norms and two checkpoints are the same"
     done
 }
 compare "2 ranks in fp32" 2 ""

@@ -297,6 +297,10 @@ static int check_full_opts(const struct fsdp *f, const struct fsdp_full_opts *op
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "fsdp_full_params: with fsdp.update_at reduce there are no gradients "
                             "after a step");
+    if (opts->with_grads && opts->writeback && f->opts.offload_gradients)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "fsdp_full_params: writeback with gradients, whose norm is known: set "
+                            "fsdp.offload_gradients false");
     FSDP_TRY(check_module(f->tree, opts->module, err));
     FSDP_TRY(engine_between_steps(f, "fsdp_full_params", err));
     return opts->writeback ? engine_check_resharded(f, "fsdp_full_params with writeback", err)

@@ -142,6 +142,20 @@ static bool keep_activations(struct choice *c)
     return turned;
 }
 
+static bool offload_gradients(struct choice *c)
+{
+    bool turned = !c->opts.offload_gradients && c->opts.update_at != FSDP_UPDATE_AT_REDUCE;
+    c->opts.offload_gradients = true;
+    return turned;
+}
+
+static bool keep_gradients(struct choice *c)
+{
+    bool turned = c->opts.offload_gradients;
+    c->opts.offload_gradients = false;
+    return turned;
+}
+
 static bool reduce_bf16(struct choice *c)
 {
     bool turned = c->opts.reduce_dtype == FSDP_F32;
@@ -160,6 +174,7 @@ static bool update_at_reduce(struct choice *c)
 {
     bool turned = c->opts.update_at != FSDP_UPDATE_AT_REDUCE;
     c->opts.update_at = FSDP_UPDATE_AT_REDUCE;
+    c->opts.offload_gradients = false;
     c->opts.optim.clip_late = true;
     return turned;
 }
@@ -205,6 +220,8 @@ static const struct knob {
     {"offload params, the rest to files (offload_dir)", offload_params_and_files},
     {"offload_activations true", offload_activations},
     {"offload_activations false", keep_activations},
+    {"offload_gradients true", offload_gradients},
+    {"offload_gradients false", keep_gradients},
     {"reduce_dtype bfloat16", reduce_bf16},
     {"grad_dtype bfloat16", narrow_grads},
     {"update_at reduce, clip_late true", update_at_reduce},
@@ -221,7 +238,8 @@ static bool host_is_short(const struct fsdp *f, const struct fsdp_opts *opts)
 {
     const bool in_file =
         opts->offload == FSDP_OFFLOAD_OPTIMIZER && opts->offload_dir && *opts->offload_dir;
-    const bool away = (opts->offload != FSDP_OFFLOAD_NONE && !in_file) || opts->offload_activations;
+    const bool away = (opts->offload != FSDP_OFFLOAD_NONE && !in_file) ||
+                      opts->offload_activations || opts->offload_gradients;
     return away && !fsdp_device_is_host(f->device) && f->mem.device && !f->mem.host;
 }
 

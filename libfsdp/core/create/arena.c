@@ -39,7 +39,7 @@ static void *take_row(struct cursor *c, uint64_t nbytes, uint64_t *row)
 struct rows {
     uint64_t decoded, frozen, nf4, bare, master, rest, joined, wide_grad, optim, grad, param, kept,
         staging, unsharded, unsharded_grad, gather_staging, reduce_staging, saved, places,
-        recomputed, work, scalars, passing, host, host_acts, file, staged;
+        recomputed, work, scalars, passing, grad_places, host, host_acts, host_grads, file, staged;
 };
 
 /* For the flats whose parts the schedule keeps; the same in every micro-step. */
@@ -219,12 +219,16 @@ static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
         f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
 }
 
-/* What is offloaded, flat by flat, and activations, module by module. */
+/* What is offloaded: activations module by module, gradients and state flat by flat. */
 static void plan_host(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int m = 0; f->plan.acts && m < f->tree->nmodules; m++)
         if (f->plan.acts[m].copied)
             f->mem.modules[m].home = take_row(c, f->mem.modules[m].place_nbytes, &rows->host_acts);
+    for (int i = 0; f->opts.offload_gradients && i < f->units.nflats; i++)
+        if (f->units.flats[i].trainable)
+            f->flats[i].grad =
+                take_row(c, flat_grad_nbytes(f, &f->units.flats[i]), &rows->host_grads);
     for (int i = 0; i < f->units.nflats; i++)
         offload_place(f, i, OFFLOAD_HOST,
                       take_row(c, offload_home_nbytes(f, i, OFFLOAD_HOST), &rows->host));
@@ -279,18 +283,30 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->mem.gather_staging = take_row(c, chunks_nbytes(&f->units, false), &rows->gather_staging);
 }
 
+/* For the largest gradient shard that takes this place. */
+static uint64_t grad_place_nbytes(const struct fsdp *f, int place)
+{
+    const int *places = f->plan.programs[FSDP_TRAIN].sched.grad_place;
+    uint64_t most = 0;
+
+    for (int i = 0; i < f->units.nflats; i++) {
+        const uint64_t nbytes = flat_grad_nbytes(f, &f->units.flats[i]);
+        most = places[i] == place && nbytes > most ? nbytes : most;
+    }
+    return most;
+}
+
 /* The shards too, so that every buffer of a reduction, on each level, is registered memory: NCCL's
  * fast kernels need that of both ends. */
 static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     const struct sched *sched = &f->plan.programs[FSDP_TRAIN].sched;
+    const bool kept = f->opts.update_at != FSDP_UPDATE_AT_REDUCE && !f->opts.offload_gradients;
     for (int i = 0; i < f->units.nflats; i++)
-        if (f->units.flats[i].trainable && f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
-            f->flats[i].grad =
-                take_row(c,
-                         f->units.flats[i].cut.shard_nelem *
-                             fsdp_dtype_nbytes(flat_grad_dtype(f, &f->units.flats[i])),
-                         &rows->grad);
+        if (f->units.flats[i].trainable && kept)
+            f->flats[i].grad = take_row(c, flat_grad_nbytes(f, &f->units.flats[i]), &rows->grad);
+    for (int k = 0; f->opts.offload_gradients && k < f->opts.offload_slots; k++)
+        f->mem.grad_places[k] = take_row(c, grad_place_nbytes(f, k), &rows->grad_places);
     f->mem.replicate_staging = take_row(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
         f->mem.grad_slots[k] = take_row(c, sched->grad_slot_nbytes[k], &rows->unsharded_grad);
@@ -317,7 +333,7 @@ static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm
         return FSDP_OK;
     *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
            : plan == plan_host || plan == plan_staged
-               ? fsdp_host_alloc(f->device, c.pos, "offloaded state and activations", err)
+               ? fsdp_host_alloc(f->device, c.pos, "what is offloaded to the host", err)
                : fsdp_device_alloc(f->device, c.pos, "arena", err);
     if (!*mem)
         return FSDP_ENOMEM;
@@ -378,6 +394,8 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->view.amax = fsdp_alloc(nparams, sizeof *f->view.amax, "view", err)) ||
         !(f->view.grad = fsdp_alloc(nparams, sizeof *f->view.grad, "view", err)) ||
         !(f->view.grad_written = fsdp_alloc(nparams, sizeof *f->view.grad_written, "view", err)) ||
+        !(f->mem.grad_places =
+              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
         !(f->mem.grad_slots = fsdp_alloc(nflats + 2, sizeof *f->mem.grad_slots, "slots", err)) ||
         !(f->mem.param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->mem.param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
@@ -409,6 +427,8 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         rows.optim);
     row(mem, "offloaded state passing through", NULL, rows.passing);
     row(mem, "gradient shards", f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL, rows.grad);
+    row(mem, "offloaded gradient shards passing through",
+        f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL, rows.grad_places);
     row(mem, "pieces of gradients in fp32", NULL, rows.wide_grad);
     row(mem, "parts kept after forward", params, rows.kept);
     row(mem, "gradient shard summed over replicas", grads, rows.staging);
@@ -426,6 +446,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
                                 : "state offloaded to the host",
              false, rows.host);
     host_row(mem, "activations offloaded to the host", false, rows.host_acts);
+    host_row(mem, "gradient shards offloaded to the host", false, rows.host_grads);
     host_row(mem, "state offloaded to a file", true, rows.file);
     host_row(mem, "on its way between file and device", false, rows.staged);
     return FSDP_OK;
@@ -523,6 +544,7 @@ void arena_destroy(struct fsdp *f)
     fsdp_free(f->view.grad);
     fsdp_free(f->view.grad_written);
     fsdp_free(f->mem.grad_slots);
+    fsdp_free(f->mem.grad_places);
     fsdp_free(f->mem.param_slots[0]);
     fsdp_free(f->mem.param_slots[1]);
 }

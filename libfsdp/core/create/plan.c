@@ -166,6 +166,10 @@ static int check_early(const struct fsdp *f, struct fsdp_err *err)
                             "a step that overflows cannot be skipped when half of it is done: use "
                             "bfloat16 instead of float16 and fsdp.loss_scale false, or update_at "
                             "step");
+    if (f->opts.offload_gradients)
+        return refuse_early(err, "offload_gradients",
+                            "there is no gradient shard to be offloaded: set "
+                            "fsdp.offload_gradients false");
     if (f->opts.grad_dtype != FSDP_F32)
         return refuse_early(err, "grad_dtype",
                             "there is no gradient shard to be in another type: set fsdp.grad_dtype "
@@ -204,6 +208,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .grad_buffers = f->opts.grad_buffers,
         .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
         .offload_slots = f->opts.offload_slots,
+        .offload_grads = which == FSDP_TRAIN && f->opts.offload_gradients,
         .acts = f->plan.acts,
     };
     FSDP_TRY(sched_create(&p->sched, &p->input, err));

@@ -124,6 +124,9 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
             FSDP_TRY(order_after_other_program(f, err));
         f->cursor.program = p;
         f->cursor.index = 0;
+        if (program == FSDP_TRAIN && f->opts.offload_gradients)
+            FSDP_TRY(fsdp_zero(f->lanes[SCHED_COMPUTE], f->scalars.sums + FSDP_CONTROL_NELEM,
+                               f->scalars.npartials * sizeof *f->scalars.sums, err));
         trace_pass(&f->tracing, program);
         FSDP_TRY(exposed_pass(f, program, err));
     }

@@ -122,6 +122,11 @@ int fsdp_grad_hook_set(struct fsdp *f, fsdp_grad_hook_f *fn, void *ctx, struct f
             err, FSDP_EUNSUPPORTED,
             "fsdp_grad_hook_set: hooks change gradients before their norm is known, "
             "between the last micro-step and fsdp_step: set fsdp.update_at step");
+    if (fn && f->opts.offload_gradients)
+        return fsdp_err_set(
+            err, FSDP_EUNSUPPORTED,
+            "fsdp_grad_hook_set: hooks change gradients in fsdp_step, when their norm is known and "
+            "they have left the device: set fsdp.offload_gradients false");
     if (fn && f->opts.grad_dtype != FSDP_F32)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "fsdp_grad_hook_set: hooks see gradients in fp32: set fsdp.grad_dtype "

@@ -8,11 +8,12 @@ int exec_norm(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
     double *partials = f->scalars.sums + FSDP_CONTROL_NELEM;
     const struct flat *flat = &f->units.flats[op->flat];
     const enum fsdp_dtype dtype = flat_grad_dtype(f, flat);
-    const void *grad = f->flats[op->flat].grad;
+    const void *grad = grad_here(f, op->flat);
     uint64_t nelem = flat->cut.shard_nelem;
-    struct fsdp_lane *lane = f->lanes[SCHED_COMPUTE];
+    struct fsdp_lane *lane = f->lanes[op->lane];
 
-    if (!f->optim.step_args) /* the step was not begun: its gradients are thrown away */
+    /* The step was not begun: its gradients are thrown away. */
+    if (!f->optim.step_args && !f->opts.offload_gradients)
         return FSDP_OK;
     FSDP_TRY(hooks_grad(f, op->flat, err));
     if (f->opts.optim.clip_norm_type == FSDP_NORM_INF)

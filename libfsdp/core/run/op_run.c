@@ -98,7 +98,7 @@ static int reduce_to_shard(struct fsdp *f, const struct sched_op *op, struct fsd
     uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[op->lane];
     enum fsdp_dtype dtype = flat->reduce_dtype, grad_dtype = flat_grad_dtype(f, flat);
-    void *grad = f->flats[op->flat].grad;
+    void *grad = grad_here(f, op->flat);
     bool first = op->micro == 0 || f->cursor.program->input.reduce_last;
 
     struct fsdp_reduction sum = {
@@ -165,7 +165,7 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
     uint64_t nelem = flat->cut.shard_nelem;
     struct fsdp_lane *lane = f->lanes[SCHED_REPLICATES];
     enum fsdp_dtype dtype = flat->reduce_dtype, grad_dtype = flat_grad_dtype(f, flat);
-    void *grad = f->flats[op->flat].grad;
+    void *grad = grad_here(f, op->flat);
     void *sum = dtype == grad_dtype ? grad : f->mem.replicate_staging;
 
     if (sum != grad)
@@ -174,6 +174,18 @@ static int exec_all_reduce(struct fsdp *f, const struct sched_op *op, struct fsd
         .comm = f->mesh->replicate, .recv = sum, .send = sum, .nelem = nelem};
     FSDP_TRY(hooks_reduce(f, op, &all, err));
     return sum == grad ? FSDP_OK : fsdp_cast(lane, grad, grad_dtype, sum, dtype, nelem, err);
+}
+
+static int exec_fetch_grad(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return fsdp_copy(f->lanes[op->lane], grad_here(f, op->flat), f->flats[op->flat].grad,
+                     flat_grad_nbytes(f, &f->units.flats[op->flat]), err);
+}
+
+static int exec_store_grad(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return fsdp_copy(f->lanes[op->lane], f->flats[op->flat].grad, grad_here(f, op->flat),
+                     flat_grad_nbytes(f, &f->units.flats[op->flat]), err);
 }
 
 /* ---- the optimizer step ---------------------------------------------------------------------- */
@@ -254,6 +266,8 @@ static op_run_f *const runs[SCHED_NKINDS] = {
     [SCHED_ENCODE] = exec_encode,
     [SCHED_OFFLOAD] = exec_offload,
     [SCHED_RELOAD] = exec_reload,
+    [SCHED_FETCH_GRAD] = exec_fetch_grad,
+    [SCHED_STORE_GRAD] = exec_store_grad,
 };
 
 op_run_f *op_run_of(enum sched_kind kind)

@@ -10,10 +10,12 @@ static bool is_early(const struct fsdp *f)
     return f->opts.update_at == FSDP_UPDATE_AT_REDUCE;
 }
 
-/* The partial norms of updates at the reduction are there already. */
+/* The partial norms of updates at the reduction are there already, and those of gradient shards
+ * that have left the device. */
 static int zero_sums(struct fsdp *f, struct fsdp_err *err)
 {
-    const size_t npartials = is_early(f) ? 0 : f->scalars.npartials;
+    const bool there = is_early(f) || f->opts.offload_gradients;
+    const size_t npartials = there ? 0 : f->scalars.npartials;
     return fsdp_zero(f->lanes[SCHED_COMPUTE], f->scalars.sums,
                      (FSDP_CONTROL_NELEM + npartials) * sizeof *f->scalars.sums, err);
 }

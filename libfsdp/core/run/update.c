@@ -130,8 +130,9 @@ static int update_average(struct fsdp *f, struct fsdp_lane *lane, int flat,
 
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    const struct flat_state s = offload_at(f, op->flat, op->slot);
+    struct flat_state s = offload_at(f, op->flat, op->slot);
     struct fsdp_lane *lane = f->lanes[op->lane];
+    s.grad = grad_here(f, op->flat);
     if (!f->optim.step_args) /* likewise (norm.c) */
         return FSDP_OK;
     FSDP_TRY(snapshot_hold(f, op->flat, lane, err));

@@ -30,6 +30,7 @@ struct builder {
     int *early; /* [nflats] in the order of their reductions */
     int nupdated, nreduced;
     int turn; /* state slots that were used */
+    int *last_grad; /* [offload_slots] the flat whose gradient came to a place last */
 };
 
 int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fsdp_err *err);

@@ -38,6 +38,12 @@ int sched_slot_of(const struct sched *sched, int flat, int i)
     return -1;
 }
 
+/* The gradient shard of a flat, or the place that it has while it is on the device. */
+static int grad_shard(const struct sched_access_list *l, int flat)
+{
+    return l->sched->grad_place ? l->sched->grad_place[flat] : flat;
+}
+
 /* It computes in its slot, with the modules inside it, which are bracketed by its own ENTER and
  * LEAVE. */
 static void visit_accesses(struct sched_access_list *l, const struct sched_op *op)
@@ -89,7 +95,7 @@ static void writes_scattered(struct sched_access_list *l, const struct sched_op 
 static void touch_grad(struct sched_access_list *l, const struct sched_op *op, bool write)
 {
     if (!l->in->update_early)
-        touch_buffer(l, SCHED_GRAD_SHARD, op->flat, write);
+        touch_buffer(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat), write);
     else if (l->in->flats[op->flat].chunked)
         touch_buffer(l, SCHED_REDUCE_STAGING, 0, write);
     else
@@ -146,14 +152,14 @@ static void reduce_accesses(struct sched_access_list *l, const struct sched_op *
 {
     writes_scattered(l, op);
     if (!l->in->two_level && !l->in->update_early)
-        writes(l, SCHED_GRAD_SHARD, op->flat);
+        writes(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat));
 }
 
 static void outer_reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     writes_scattered(l, op);
     if (!l->in->update_early)
-        writes(l, SCHED_GRAD_SHARD, op->flat);
+        writes(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat));
 }
 
 static void all_reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
@@ -213,6 +219,18 @@ static void reload_accesses(struct sched_access_list *l, const struct sched_op *
 {
     reads(l, SCHED_HOST_ACT, op->module);
     writes(l, SCHED_ACT_SLOT, op->slot);
+}
+
+static void fetch_grad_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    reads(l, SCHED_HOST_GRAD, op->flat);
+    writes(l, SCHED_GRAD_SHARD, op->slot);
+}
+
+static void store_grad_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    reads(l, SCHED_GRAD_SHARD, op->slot);
+    writes(l, SCHED_HOST_GRAD, op->flat);
 }
 
 int sched_accesses(const struct sched *sched, const struct sched_input *in, int i,
@@ -290,6 +308,11 @@ static uint64_t state_nbytes(const struct sched_sizes *s)
 static uint64_t act_nbytes(const struct sched_sizes *s)
 {
     return s->act_nbytes;
+}
+
+static uint64_t grad_shard_nbytes(const struct sched_sizes *s)
+{
+    return s->grad_shard_nbytes;
 }
 
 /* Of what the group shares, all but its own part reaches each rank; all-reductions scatter, then
@@ -431,6 +454,14 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                       .lane = SCHED_UPLOADS,
                       .accesses = reload_accesses,
                       .copied = act_nbytes},
+    [SCHED_FETCH_GRAD] = {.name = "fetch_grad",
+                          .lane = SCHED_UPLOADS,
+                          .accesses = fetch_grad_accesses,
+                          .copied = grad_shard_nbytes},
+    [SCHED_STORE_GRAD] = {.name = "store_grad",
+                          .lane = SCHED_DOWNLOADS,
+                          .accesses = store_grad_accesses,
+                          .copied = grad_shard_nbytes},
 };
 
 const char *sched_kind_name(enum sched_kind kind)

@@ -37,6 +37,24 @@ static void emit_flat(struct builder *b, enum sched_kind kind, int flat, int slo
     emit(b, op);
 }
 
+/* Of an offloaded gradient shard, to or from the host. */
+static void emit_grad(struct builder *b, enum sched_kind kind, int flat)
+{
+    emit_flat(b, kind, flat, b->out->grad_place[flat]);
+}
+
+/* Behind the sum that ends in the shard, in its lane: before it leaves the device. */
+static void emit_early_norm(struct builder *b, int flat)
+{
+    struct sched_op op = op_of(SCHED_NORM);
+    op.flat = flat;
+    b->last_grad[b->out->grad_place[flat]] = flat;
+    op.lane = b->in->replicated  ? SCHED_REPLICATES
+              : b->in->two_level ? SCHED_OUTER_REDUCES
+                                 : SCHED_REDUCES;
+    emit(b, op);
+}
+
 /* ---- slots -------------------------------------------------------------------------------------
  *
  * `spread` slots take turns: of the free ones, the spread - 1 that were used last may still be at
@@ -265,8 +283,8 @@ static bool is_last_micro(const struct builder *b)
 /* Does the flat's reduction have something to do besides the replicas' sum? */
 static bool needs_reduce(const struct builder *b, int flat)
 {
-    return b->in->flats[flat].trainable &&
-           (b->in->sharded || b->in->flats[flat].grad_narrow || b->in->update_early);
+    return b->in->flats[flat].trainable && (b->in->sharded || b->in->flats[flat].grad_narrow ||
+                                            b->in->update_early || b->in->offload_grads);
 }
 
 /* Where it has not, gradients go straight into the shard: no slot. Every micro-step has the slots
@@ -313,7 +331,10 @@ static void reduce_unit(struct builder *b, int unit)
             continue;
         if (b->in->update_early && b->in->flats[f].chunked)
             update_early(b, 0); /* the staging is needed again */
-        if (needs_reduce(b, f) && (last || !b->in->reduce_last)) {
+        const bool reduces = needs_reduce(b, f) && (last || !b->in->reduce_last);
+        if (b->in->offload_grads && reduces && b->micro > 0 && !b->in->reduce_last)
+            emit_grad(b, SCHED_FETCH_GRAD, f);
+        if (reduces) {
             if (b->in->flats[f].chunked)
                 emit_flat(b, SCHED_PACK, f, slot[f]);
             emit_flat(b, SCHED_REDUCE, f, slot[f]);
@@ -324,6 +345,10 @@ static void reduce_unit(struct builder *b, int unit)
         }
         if (b->in->replicated && last)
             emit_flat(b, SCHED_ALL_REDUCE, f, -1);
+        if (b->in->offload_grads && last)
+            emit_early_norm(b, f);
+        if (b->in->offload_grads && reduces)
+            emit_grad(b, SCHED_STORE_GRAD, f);
         if (b->in->update_early && last) {
             b->early[b->nreduced++] = f;
             update_early(b, b->in->grad_buffers - 1);
@@ -444,6 +469,27 @@ static int next_offloaded(const struct builder *b, int flat)
     return flat;
 }
 
+/* The trained flat that is `count` behind this one (-1: before the first); nflats: none. */
+static int next_trained(const struct builder *b, int flat, int count)
+{
+    while (count > 0 && ++flat < b->in->nflats)
+        count -= b->in->flats[flat].trainable;
+    return flat;
+}
+
+/* What has its place behind the flat's gradient, or with -1 all that have theirs first and are no
+ * longer there. */
+static void fetch_grads(struct builder *b, int flat)
+{
+    const int n = b->in->offload_slots;
+
+    for (int k = flat < 0 ? 1 : n; b->in->offload_grads && k <= n; k++) {
+        const int next = next_trained(b, flat, k);
+        if (next < b->in->nflats && (flat >= 0 || b->last_grad[b->out->grad_place[next]] != next))
+            emit_grad(b, SCHED_FETCH_GRAD, next);
+    }
+}
+
 /* In the order in which the next forward gathers them. Offloaded state goes through the slots in
  * turn: as many flats are fetched ahead as there are slots, the first of them before the norm. */
 static void emit_updates(struct builder *b, int ahead, int fetched)
@@ -454,10 +500,12 @@ static void emit_updates(struct builder *b, int ahead, int fetched)
             continue;
         if (!b->in->flats[f].offloaded) {
             emit_flat(b, SCHED_UPDATE, f, -1);
+            fetch_grads(b, f);
             continue;
         }
         int slot = turn++ % b->in->offload_slots;
         emit_flat(b, SCHED_UPDATE, f, slot);
+        fetch_grads(b, f);
         emit_flat(b, SCHED_STORE, f, slot);
         if (ahead < b->in->nflats)
             emit_flat(b, SCHED_FETCH, ahead, fetched++ % b->in->offload_slots);
@@ -478,10 +526,11 @@ static void emit_step(struct builder *b)
     for (; ahead < b->in->nflats && fetched < b->in->offload_slots;
          ahead = next_offloaded(b, ahead))
         emit_flat(b, SCHED_FETCH, ahead, fetched++);
+    fetch_grads(b, -1);
     /* In the order in which backward finished them, so that the first need not wait for the last.
      */
     for (int f = b->in->nflats - 1; f >= 0; f--)
-        if (b->in->flats[f].trainable)
+        if (b->in->flats[f].trainable && !b->in->offload_grads)
             emit_flat(b, SCHED_NORM, f, -1);
     emit(b, op_of(SCHED_NORM_SUM));
     emit_updates(b, ahead, fetched);
@@ -513,15 +562,27 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "%d places for offloaded state: there must be one",
                                 in->offload_slots);
-    if (in->acts && in->offload_slots < 1)
-        return fsdp_err_set(err, FSDP_EINVAL,
-                            "%d places for offloaded activations: there must be one",
+    if ((in->acts || in->offload_grads) && in->offload_slots < 1)
+        return fsdp_err_set(err, FSDP_EINVAL, "%d places for what is offloaded: there must be one",
                             in->offload_slots);
     if (in->forward_prefetch < 0 || in->backward_prefetch < 0 || in->limit_all_gathers < 0)
         return fsdp_err_set(
             err, FSDP_EINVAL,
             "forward_prefetch, backward_prefetch and limit_all_gathers must be >= 0");
     return FSDP_OK;
+}
+
+/* In turn, as they are updated. */
+static int place_grads(struct sched *out, const struct sched_input *in, struct fsdp_err *err)
+{
+    int turn = 0;
+
+    if (!in->offload_grads)
+        return FSDP_OK;
+    out->grad_place = fsdp_alloc((size_t)in->nflats, sizeof *out->grad_place, "schedule", err);
+    for (int f = 0; out->grad_place && f < in->nflats; f++)
+        out->grad_place[f] = in->flats[f].trainable ? turn++ % in->offload_slots : -1;
+    return out->grad_place ? FSDP_OK : FSDP_ENOMEM;
 }
 
 static int slots_create(struct slots *slots, int capacity, struct fsdp_err *err)
@@ -549,7 +610,7 @@ int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_er
 
     memset(out, 0, sizeof *out);
     FSDP_TRY(check_input(in, err));
-    if (slots_create(&b.param_slots, in->nflats + 2, err) ||
+    if (place_grads(out, in, err) || slots_create(&b.param_slots, in->nflats + 2, err) ||
         slots_create(&b.grad_slots, in->nflats + 2, err) ||
         !(b.live = fsdp_alloc(nunits, sizeof *b.live, "schedule", err)) ||
         !(b.kept = fsdp_alloc(nunits, sizeof *b.kept, "schedule", err)) ||
@@ -557,6 +618,7 @@ int sched_create(struct sched *out, const struct sched_input *in, struct fsdp_er
         !(b.order = fsdp_alloc(nunits, sizeof *b.order, "schedule", err)) ||
         !(b.param_slot = fsdp_alloc(nflats, sizeof *b.param_slot, "schedule", err)) ||
         !(b.early = fsdp_alloc(nflats, sizeof *b.early, "schedule", err)) ||
+        !(b.last_grad = fsdp_alloc((size_t)in->offload_slots, sizeof(int), "schedule", err)) ||
         !(out->grad_slot =
               fsdp_alloc(nflats * (size_t)in->accumulation, sizeof(int), "schedule", err)))
         goto out;
@@ -580,6 +642,7 @@ out:
     fsdp_free(b.order);
     fsdp_free(b.param_slot);
     fsdp_free(b.early);
+    fsdp_free(b.last_grad);
     if (rc)
         sched_destroy(out);
     return rc;
@@ -592,6 +655,7 @@ void sched_destroy(struct sched *sched)
     fsdp_free(sched->param_slot_nbytes);
     fsdp_free(sched->grad_slot_nbytes);
     fsdp_free(sched->grad_slot);
+    fsdp_free(sched->grad_place);
     memset(sched, 0, sizeof *sched);
 }
 

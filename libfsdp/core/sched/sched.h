@@ -49,6 +49,8 @@ enum sched_kind {
     SCHED_ENCODE,       /* what the flat's next gathers send, from its updated shard */
     SCHED_OFFLOAD,      /* after forward: copy what a module keeps from its place to the host */
     SCHED_RELOAD,       /* in backward: copy it back to its place */
+    SCHED_FETCH_GRAD,   /* copy the flat's gradient shard from the host to its place */
+    SCHED_STORE_GRAD,   /* copy it back */
     SCHED_NKINDS
 };
 
@@ -73,7 +75,7 @@ struct sched_op {
     int flat;              /* GATHER .. UPDATE; else -1 */
     int slot;              /* LOAD .. FREE: parameter slot; REDUCE: gradient slot; FETCH .. STORE:
                             * state slot, -1 where the state is on the device; OFFLOAD, RELOAD:
-                            * activation slot; else -1 */
+                            * activation slot; FETCH_GRAD, STORE_GRAD: grad_place; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
     bool waited_for;       /* some operation waits for it: record an event */
@@ -135,6 +137,9 @@ struct sched_input {
     int grad_buffers;    /* gradients in flight: the reduction of one overlaps the next's compute */
     bool offload_params; /* shards are in host memory, and gathered even by one rank */
     int offload_slots;   /* through which offloaded state passes, and activations */
+    /* Gradient shards are in host memory but for a reduction or an update, and pass through
+     * offload_slots places, too. Not with update_early. */
+    bool offload_grads;
     const struct sched_act *acts; /* [nmodules] NULL: activations are not offloaded */
 };
 
@@ -161,6 +166,8 @@ struct sched {
     /* Which slot each flat's gradients use in each micro-step: [accumulation][nflats], -1: none
      * (the gradients are written straight into the shard). */
     int *grad_slot;
+    int *
+        grad_place; /* [nflats] of offload_grads, -1: not trained; NULL: shards are on the device */
     int max_unsharded; /* most units gathered at once beyond those kept */
 };
 
@@ -183,11 +190,12 @@ enum sched_buffer {
     SCHED_STATE_SLOT,
     SCHED_ACT_SLOT,
     SCHED_HOST_ACT,
+    SCHED_HOST_GRAD,
     SCHED_SCALARS
 };
 struct sched_access {
     enum sched_buffer buffer;
-    int index; /* flat, slot or module; 0 for the staging and the scalars */
+    int index; /* flat, slot, place or module; 0 for the staging and the scalars */
     bool write;
 };
 enum { SCHED_MAX_ACCESSES = 16 };
@@ -207,6 +215,7 @@ struct sched_sizes {
     uint64_t param_nbytes, grad_nbytes; /* unsharded */
     uint64_t shard_nbytes;              /* in fp32 */
     uint64_t state_nbytes;              /* offloaded, of this rank */
+    uint64_t grad_shard_nbytes;         /* of this rank, as it is kept */
     uint64_t act_nbytes;                /* of a module's offloaded activations */
     uint64_t norm_nbytes, amax_nbytes;  /* of the step's sums, not of a flat */
 };

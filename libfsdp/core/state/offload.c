@@ -48,7 +48,8 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
                          flat_sent_name(&f->units.flats[k]));
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
         }
-    const bool away = f->opts.offload != FSDP_OFFLOAD_NONE || f->opts.offload_activations;
+    const bool away = f->opts.offload != FSDP_OFFLOAD_NONE || f->opts.offload_activations ||
+                      f->opts.offload_gradients;
     if (!away || f->opts.offload_slots >= 1)
         return FSDP_OK;
     fsdp_err_set(err, FSDP_EINVAL, "%d places for what is offloaded: there must be one",

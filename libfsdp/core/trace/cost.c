@@ -63,6 +63,7 @@ static struct sched_sizes sizes_of(const struct fsdp *f, const struct sched_op *
     sizes.grad_nbytes = f->plan.sched_flats[op->flat].grad_nbytes;
     sizes.shard_nbytes = flat->cut.shard_nelem * sizeof(float);
     sizes.state_nbytes = offload_copied_nbytes(f, op->flat);
+    sizes.grad_shard_nbytes = flat_grad_nbytes(f, flat);
     return sizes;
 }
 
@@ -158,8 +159,8 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
 static double with_disks(const struct fsdp *f, const struct sched_op *op, double nbytes,
                          double rate, double file_rate)
 {
-    const bool apart = op->kind == SCHED_LOAD || op->flat < 0; /* in host memory */
-    const double filed = apart ? 0 : (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE);
+    const bool state = op->kind == SCHED_FETCH || op->kind == SCHED_STORE;
+    const double filed = state ? (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE) : 0;
     const double least = filed > 0 && file_rate > 0 ? filed / file_rate : 0;
 
     return least > 0 && nbytes / least < rate ? nbytes / least : rate;

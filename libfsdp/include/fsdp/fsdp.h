@@ -168,6 +168,10 @@ struct fsdp_opts {
      * of each module directly inside the root, with the modules inside it, at once. They compute in
      * offload_slots places on the device; the last ones of a pass are not copied. */
     bool offload_activations;
+    /* Gradient shards live in host memory between reductions and updates, for which they take turns
+     * in offload_slots places. Their norm is taken as they are reduced: neither with hooks that
+     * change gradients in fsdp_step, nor with AT_REDUCE. */
+    bool offload_gradients;
     /* A folder for files, one for each rank without a name, in which offloaded state lives instead
      * of host memory; of PARAMS the gathered copies' shards remain there. It may differ between
      * hosts. NULL or empty: none. */

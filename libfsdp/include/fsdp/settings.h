@@ -159,6 +159,11 @@ extern "C" {
         "Keep in host memory what layers keep from the forward to the backward pass: with " \
         "activation_checkpointing full their inputs. It is copied while other layers compute", \
         BOOL, AGREED, offload_activations) \
+    ROW(fsdp, offload_gradients, BOOL, "false", NULL, \
+        "Keep gradient shards in host memory from their reduction to the update, 4 bytes per parameter " \
+        "less on the device (2 with grad_dtype bfloat16); with several micro-steps each of them " \
+        "copies the sum in both directions (not update_at reduce, which has no shards)", \
+        BOOL, AGREED, offload_gradients) \
     ROW(fsdp, offload_dir, STRING, "", NULL, \
         "A folder on fast local disks (NVMe) in which offloaded state lives, in a file for each " \
         "rank, instead of host memory; with offload params the shards that are gathered remain in " \
