@@ -63,18 +63,24 @@ sass)
 esac
 shift
 
+# Leaves what it has in $has: in one Python, for to import torch and the others takes seconds.
 serves() {
-    "$1" -c "import $imports" >/dev/null 2>&1
+    has=$("$1" -c "import $imports
+$versions" 2>/dev/null)
 }
 
-if [ -n "${!variable:-}" ] && ! serves "${!variable}"; then
-    echo "$variable=${!variable} cannot import $imports" >&2
-    exit 1
+python=${!variable:-}
+if [ -n "$python" ]; then
+    serves "$python" || {
+        echo "$variable=$python cannot import $imports" >&2
+        exit 1
+    }
+else
+    for python in "$venv/bin/python" "$(command -v python3)"; do
+        [ -n "$python" ] && serves "$python" && break
+        python=
+    done
 fi
-for python in "${!variable:-}" "$venv/bin/python" "$(command -v python3)"; do
-    [ -n "$python" ] && serves "$python" && break
-    python=
-done
 if [ -z "$python" ]; then
     python=$venv/bin/python
     echo "Fetching $what from PyPI into $venv" >&2
@@ -90,5 +96,5 @@ if [ -z "$python" ]; then
     rm -f "$log"
 fi
 export "$variable=$python"
-"$python" -c "$versions"
+echo "$has"
 exec "$@"
