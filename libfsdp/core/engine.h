@@ -99,7 +99,7 @@ struct engine_plan {
     struct sched_unit *sched_units;
     struct sched_flat *sched_flats;
     bool *recompute;
-    int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
+    int *checkpointing;     /* FSDP_AC_*; other than NONE where recompute, and inside */
     struct sched_act *acts; /* [nmodules] where their activations are; NULL: not offloaded */
     int nact_slots;
     struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */
@@ -146,10 +146,10 @@ struct engine_mem {
     void **param_slots[2]; /* by program */
     void **grad_slots;
     void **grad_places; /* [opts.offload_slots] of gradient shards that are offloaded */
-    double *sums;     /* of parameters that are updated in phases */
-    float *room;      /* of one of them at a time */
-    float *joined;    /* [MASTER_PIECE] of masters that are not whole, if there are any */
-    float *wide_grad; /* [GRAD_PIECE] of gradients in BF16, likewise */
+    double *sums;       /* of parameters that are updated in phases */
+    float *room;        /* of one of them at a time */
+    float *joined;      /* [MASTER_PIECE] of masters that are not whole, if there are any */
+    float *wide_grad;   /* [GRAD_PIECE] of gradients in BF16, likewise */
     void *gather_staging, *reduce_staging; /* W * s elements of the largest chunked flat */
     void *replicate_staging; /* a shard in reduce_dtype, for the largest that is not fp32 */
     struct module_mem *modules;

@@ -104,7 +104,7 @@ struct config {
         int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, grad_dtype, gather_dtype,
             output_dtype, buffer_dtype, activation_checkpointing;
         int backend, device, offload, update_at; /* enum fsdp_offload, _update_at */
-        double memory_limit;          /* GiB */
+        double memory_limit;                     /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;
         char offload_dir[CONFIG_TEXT];
@@ -114,7 +114,7 @@ struct config {
         struct fsdp_tunable_list unit_overrides;
         bool two_level, reduce_last, offload_activations, offload_gradients, nccl_copy_engines;
         int64_t nccl_max_ctas; /* 0: auto */
-        int loss_scale; /* enum fsdp_scaler_mode */
+        int loss_scale;        /* enum fsdp_scaler_mode */
         double loss_scale_init, loss_scale_growth, loss_scale_backoff;
         int64_t loss_scale_interval;
         double timeout, hang_timeout;

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 15
+#define NN_OPS_ABI 16
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.h: all memory of a rank, planned and taken once; and activation checkpointing, which decides
- * part of it. */
+/* arena.h: all memory of a rank, planned and taken once; and activation checkpointing, which
+ * decides part of it. */
 #ifndef CORE_ARENA_H
 #define CORE_ARENA_H
 

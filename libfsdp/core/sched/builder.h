@@ -29,7 +29,7 @@ struct builder {
     /* update_early: flats [updated, reduced) of `early` were reduced and not yet updated. */
     int *early; /* [nflats] in the order of their reductions */
     int nupdated, nreduced;
-    int turn; /* state slots that were used */
+    int turn;       /* state slots that were used */
     int *last_grad; /* [offload_slots] the flat whose gradient came to a place last */
 };
 

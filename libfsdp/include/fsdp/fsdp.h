@@ -542,8 +542,8 @@ struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f);
 /* ---- the schedule, to look at (docs/schedule.md) --------------------------------------------- */
 
 /* Plans as fsdp_create does for a mesh of this shape, whose ranks need not exist: no memory, no
- * communicators. The device may be a described one (fsdp_device_describe). Hash, lists and memory are
- * those of an engine of the same tree, options and shape. *out is good for fsdp_schedule_*,
+ * communicators. The device may be a described one (fsdp_device_describe). Hash, lists and memory
+ * are those of an engine of the same tree, options and shape. *out is good for fsdp_schedule_*,
  * fsdp_memory_plan, fsdp_plan_hash and fsdp_destroy alone.
  * FSDP_EINVAL for a shape or options that cannot work. Local. */
 int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const struct fsdp_opts *opts,
@@ -568,12 +568,12 @@ struct fsdp_schedule_times {
     double list_s;    /* of it the list */
     double compute_s; /* as in fsdp_trace_share, with what communication slows it */
     double comm_s, exposed_s;
-    double slowed_s;                  /* of compute_s: because communication was under way */
-    double work_s[FSDP_WORK_NKINDS];  /* of the modules, by kind, where nothing slows it */
-    double again_s;                   /* of it what activation checkpointing repeats */
-    double memory_s;                  /* the engine's own passes: update, norm, unpacking */
-    double link_s[FSDP_NLINKS];       /* a link would take for its bytes at its full rate */
-    double link_nbytes[FSDP_NLINKS];  /* that a link carries: of a rank, or a node's cards */
+    double slowed_s;                 /* of compute_s: because communication was under way */
+    double work_s[FSDP_WORK_NKINDS]; /* of the modules, by kind, where nothing slows it */
+    double again_s;                  /* of it what activation checkpointing repeats */
+    double memory_s;                 /* the engine's own passes: update, norm, unpacking */
+    double link_s[FSDP_NLINKS];      /* a link would take for its bytes at its full rate */
+    double link_nbytes[FSDP_NLINKS]; /* that a link carries: of a rank, or a node's cards */
     double ncollectives;
 };
 /* Times of a planned list, of fsdp_plan's engines too. Local. */

@@ -70,14 +70,15 @@ struct fsdp_act_bytes {
 int fsdp_module_set_act(struct fsdp_module_tree *tree, int module, struct fsdp_act_bytes bytes,
                         struct fsdp_err *err);
 
-/* Adds a piece of what a module itself computes for one micro-batch, for the clock; what the modules
- * inside it compute is theirs. A tree in which no module has any is taken to compute 2 FLOP for each
- * parameter and token forward, and 4 backward. *work is copied. Local. */
+/* Adds a piece of what a module itself computes for one micro-batch, for the clock; what the
+ * modules inside it compute is theirs. A tree in which no module has any is taken to compute 2 FLOP
+ * for each parameter and token forward, and 4 backward. *work is copied. Local. */
 int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct fsdp_work *work,
                          struct fsdp_err *err);
 
 int fsdp_module_count(const struct fsdp_module_tree *tree);
-/* The pieces of a module's own work, *nwork of them; they live as long as nothing is added. Local. */
+/* The pieces of a module's own work, *nwork of them; they live as long as nothing is added. Local.
+ */
 const struct fsdp_work *fsdp_module_work(const struct fsdp_module_tree *tree, int module,
                                          int *nwork);
 
