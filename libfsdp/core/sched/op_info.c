@@ -244,7 +244,7 @@ int sched_accesses(const struct sched *sched, const struct sched_input *in, int 
     return l.naccesses;
 }
 
-/* ---- communication ---------------------------------------------------------------------------- */
+/* ---- communication --------------------------------------------------------------------------- */
 
 /* All of the shard group, or on two levels the ranks of a node. */
 static int inner_nranks(const struct sched_sizes *s)
