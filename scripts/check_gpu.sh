@@ -297,6 +297,7 @@ part_settings() {
         same_bits $ranks fsdp.activation_checkpointing=full
         same_bits $ranks fsdp.activation_checkpointing=selective
         same_bits $ranks fsdp.offload_activations=true fsdp.activation_checkpointing=full
+        same_bits $ranks fsdp.offload_gradients=true
     done
     near_cpu 1 2e-2 optim.master=split
     near_cpu 1 2e-2 optim.master=none
