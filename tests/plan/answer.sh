@@ -185,6 +185,9 @@ llama70() {
 llama70 --advice always
 ok "$(holds log 'makes it fit, and its time' && holds log 'fsdp.offload=optimizer' && ! holds log 'changes numerics|master=none|update_at'; echo $?)" \
     "what keeps the numerics is advised first, and alone"
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true
+ok "$([ $? = 0 ] && holds log '  gradient shards offloaded to the host +26[0-9]\.' && holds log '  offloaded gradient shards passing through' &&
+    ! holds log '^  gradient shards [^o]'; echo $?)" "gradient shards in host memory"
 llama70 --advice always --what-if node.host_gib=100
 ok "$(holds log 'makes it fit, but changes numerics; nothing that keeps them is enough' &&
     holds log 'fsdp.update_at=reduce optim.clip_late=true .*optim.master=none'; echo $?)" "else what changes them, by that name"

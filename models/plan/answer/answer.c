@@ -82,6 +82,7 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->rows = p->batch.rows;
     a->offloads = p->config->fsdp.offload != FSDP_OFFLOAD_NONE;
     a->offloads_acts = p->config->fsdp.offload_activations;
+    a->offloads_grads = p->config->fsdp.offload_gradients;
     a->reshards = p->config->fsdp.reshard_after_forward >= 0;
     a->clips = p->config->optim.clip_grad_norm > 0;
     a->reduces_last = p->config->fsdp.reduce_last;

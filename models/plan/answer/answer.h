@@ -71,7 +71,7 @@ struct answer {
     int micro_rows, accumulation;
     int64_t row_tokens, rows; /* of a row: of pairs those of both; rows of a step */
     bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
-    bool offloads_acts;       /* fsdp.offload_activations */
+    bool offloads_acts, offloads_grads; /* fsdp.offload_activations, fsdp.offload_gradients */
     bool clips, reduces_last; /* optim.clip_grad_norm above 0; fsdp.reduce_last */
     bool updates_early, updates_late; /* fsdp.update_at reduce; forward */
     bool narrow_grads, names_disks;   /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */

@@ -82,6 +82,8 @@ static void add_schedule(struct changes *l, const struct answer *a)
         add_change(l, CHANGE_SAME, "%s", settings[i]);
     add_change(l, CHANGE_SAME, "%s",
                a->offloads_acts ? "fsdp.offload_activations=false" : CHANGE_ACTS);
+    if (a->offloads_grads)
+        add_change(l, CHANGE_SAME, "fsdp.offload_gradients=false");
     if (bound_has_masters(a))
         add_change(l, CHANGE_SAME, "optim.master=split");
     if (!a->updates_early && !a->updates_late)
@@ -112,9 +114,10 @@ static void add_numerics(struct changes *l, const struct answer *a)
 
 enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *a)
 {
-    snprintf(out, CHANGE_EARLY_NBYTES, "%s%s%s", a->updates_early ? "" : "fsdp.update_at=reduce",
+    snprintf(out, CHANGE_EARLY_NBYTES, "%s%s%s%s", a->updates_early ? "" : "fsdp.update_at=reduce",
              a->clips && !a->updates_early ? " optim.clip_late=true" : "",
-             a->narrow_grads ? " fsdp.grad_dtype=float32" : "");
+             a->narrow_grads ? " fsdp.grad_dtype=float32" : "",
+             a->offloads_grads ? " fsdp.offload_gradients=false" : "");
     return a->clips || a->narrow_grads ? CHANGE_NUMERICS : CHANGE_SAME;
 }
 
@@ -138,6 +141,11 @@ static void add_savings(struct changes *l, const struct answer *a, const struct 
                    CHANGE_TO_DISKS);
     if (a->node_file_nbytes > 0)
         add_change(l, CHANGE_SAME, "fsdp.offload_dir=");
+    if (!a->updates_early && !a->offloads_grads) {
+        add_change(l, CHANGE_SAME, CHANGE_GRADS);
+        add_change(l, CHANGE_SAME, CHANGE_GRADS " fsdp.offload=optimizer");
+        add_change(l, CHANGE_SAME, CHANGE_GRADS " fsdp.offload=params");
+    }
     add_change(l, CHANGE_NUMERICS, "optim.master=none");
     add_change(l, CHANGE_NUMERICS, "%s", none);
     if (a->updates_early)

@@ -30,13 +30,14 @@ int change_list(struct change *out, int max, const struct answer *answer,
 /* Settings of updates at the reduction (fsdp.update_at) that the run allows, separated by spaces,
  * and what they change: CHANGE_SAME where the run does not clip. Before them come other settings,
  * where there are any. "" where the run has them already. */
-enum { CHANGE_EARLY_NBYTES = 3 * CHANGE_TEXT };
+enum { CHANGE_EARLY_NBYTES = 4 * CHANGE_TEXT };
 enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *answer);
 /* Has a node disks whose size and rate are known, and the run no folder for its state? Then
  * CHANGE_TO_DISKS puts it there. */
 bool change_has_disks(const struct answer *answer, const struct question *question);
 #define CHANGE_TO_DISKS "fsdp.offload_dir=FILL_IN"
 #define CHANGE_ACTS "fsdp.offload_activations=true"
+#define CHANGE_GRADS "fsdp.offload_gradients=true"
 /* Two at once. false where both set one key, or they are too many. */
 bool change_join(struct change *out, const struct change *a, const struct change *b);
 /* "fsdp.two_level=true train.micro_batch_size=2", "--what-if gpu=h200", "--gpus 64": what one

@@ -99,8 +99,9 @@ struct point {
  * LAST_RESORT on change numbers: they are tried where nothing fits without them. */
 enum early { LATE, EARLY_IF_SAME, EARLY };
 static const struct saving {
-    const char *offload, *settings[2];
+    const char *offload, *settings[3];
     bool split, disks;
+    bool grads;       /* gradient shards are offloaded */
     bool acts;        /* activations are offloaded, where they are only the layers' inputs */
     enum early early; /* updates at the reduction, EARLY_IF_SAME: if that changes no numbers */
     int nnumerics;    /* without those of `early` */
@@ -115,8 +116,10 @@ static const struct saving {
      .early = EARLY_IF_SAME},
     {.offload = "optimizer", .split = true, .early = EARLY_IF_SAME},
     {.offload = "optimizer", .split = true},
+    {.offload = "optimizer", .settings = {CHANGE_GRADS}, .split = true, .grads = true},
     {.offload = "params", .split = true, .early = EARLY_IF_SAME},
     {.offload = "params", .split = true},
+    {.offload = "params", .settings = {CHANGE_GRADS}, .split = true, .grads = true},
     {.offload = "params",
      .settings = {CHANGE_ACTS},
      .split = true,
@@ -129,6 +132,12 @@ static const struct saving {
      .split = true,
      .disks = true,
      .acts = true},
+    {.offload = "params",
+     .settings = {CHANGE_TO_DISKS, CHANGE_ACTS, CHANGE_GRADS},
+     .split = true,
+     .disks = true,
+     .grads = true,
+     .acts = true},
     {.offload = "none", .settings = {"fsdp.grad_dtype=bfloat16"}, .split = true, .nnumerics = 1},
     {.offload = "none", .split = true, .early = EARLY},
     {.offload = "none", .settings = {"optim.master=none"}, .early = EARLY, .nnumerics = 1},
@@ -140,7 +149,7 @@ static const struct saving {
      .early = EARLY,
      .nnumerics = 1},
 };
-enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 12 };
+enum { NSAVINGS = sizeof savings / sizeof savings[0], SPLIT = 1, LAST_RESORT = 15 };
 
 /* "" where the point is not updated early. */
 static bool early_settings(char out[CHANGE_EARLY_NBYTES], const struct space *s,
@@ -190,7 +199,7 @@ static void describe(struct change *c, const struct space *s, const struct point
         add_setting(c, "fsdp.reshard_after_forward=auto");
     if (p->split)
         add_setting(c, "optim.master=split");
-    for (size_t i = 0; i < 2 && saving->settings[i]; i++)
+    for (size_t i = 0; i < 3 && saving->settings[i]; i++)
         add_setting(c, saving->settings[i]);
     for (char *setting; *early && (setting = strsep(&at, " "));)
         add_setting(c, setting);
@@ -371,6 +380,8 @@ static bool is_repeated(const struct space *s, const struct point *p)
     if (p->saving == SPLIT)
         return !p->split;
     if (saving->acts && (p->checkpointing != FULL || s->base.offloads_acts))
+        return true;
+    if (saving->grads && (s->base.updates_early || s->base.offloads_grads))
         return true;
     if (saving->disks)
         return !change_has_disks(&s->base, s->q);

@@ -6,9 +6,10 @@
  * checkpointing, and unless numbers are to stay, types that are sent, reduced and kept. A point
  * that does not fit is tried again with what saves memory and costs time: split masters, updates at
  * the reduction where the run does not clip, then offloading, to the disks of a node where their
- * size is known; where all activations are recomputed, the layers' inputs are offloaded, too. Where
- * nothing fits, all are tried again with gradient shards in bf16 or none, and without masters. The
- * best points are refined by prefetch and buffers.
+ * size is known; where all activations are recomputed, the layers' inputs are offloaded, too, and
+ * where updates are not at the reduction, gradient shards. Where nothing fits, all are tried again
+ * with gradient shards in bf16 or none, and without masters. The best points are refined by
+ * prefetch and buffers.
  *
  * Bounds spare plans: no step is shorter than its work without any communication, and no memory
  * smaller than states and activations alone. Both follow from plans that differ in the strategy
