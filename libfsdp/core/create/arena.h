@@ -9,7 +9,8 @@
 /* Decides which modules are recomputed, and how much of them. FSDP_EINVAL for a pattern that names
  * none. */
 int checkpointing_create(struct fsdp *f, struct fsdp_err *err);
-/* Decides which modules have a place for offloaded activations; after checkpointing_create. */
+/* Then, which modules' activations are offloaded, and where. FSDP_EUNSUPPORTED where the whole
+ * model is recomputed at once. */
 int acts_plan(struct fsdp *f, struct fsdp_err *err);
 /* Has the module, or the one around it, a place? */
 bool acts_in_place(const struct fsdp *f, int module);
