@@ -14,7 +14,7 @@ static int base_forward(const struct model *m, const struct stack_block *blk, en
                         void *out, const void *x, float beta, enum nn_f8_made *made,
                         struct fsdp_err *err)
 {
-    return layer_has_magnitudes(m, slot) && !layer_lora_drops(m, blk)
+    return stack_has_magnitudes(m, slot) && !layer_lora_drops(m, blk)
                ? FSDP_OK
                : layer_plain(m, blk, slot, out, x, beta, made, err);
 }
@@ -23,7 +23,7 @@ static int adapter_forward(const struct model *m, const struct stack_block *blk,
                            enum stack_slot slot, void *out, const void *x, float beta,
                            struct fsdp_err *err)
 {
-    return layer_has_magnitudes(m, slot) ? layer_dora_forward(m, blk, slot, out, x, beta, err)
+    return stack_has_magnitudes(m, slot) ? layer_dora_forward(m, blk, slot, out, x, beta, err)
                                          : layer_lora_forward(m, blk, slot, out, x, err);
 }
 
@@ -53,7 +53,7 @@ int layer_project_each(const struct model *m, const struct stack_block *blk,
 int layer_project_input(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                         void *dx, const void *dy, float beta, struct fsdp_err *err)
 {
-    const bool scaled = layer_has_magnitudes(m, slot);
+    const bool scaled = stack_has_magnitudes(m, slot);
 
     if (!scaled || layer_lora_drops(m, blk))
         FSDP_TRY(layer_plain_input(m, blk, slot, dx, dy, beta, err));
@@ -64,7 +64,7 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
 static int adapter_weight(const struct model *m, const struct stack_block *blk,
                           enum stack_slot slot, const void *dy, const void *x, struct fsdp_err *err)
 {
-    return layer_has_magnitudes(m, slot) ? layer_dora_weight(m, blk, slot, dy, x, err)
+    return stack_has_magnitudes(m, slot) ? layer_dora_weight(m, blk, slot, dy, x, err)
                                          : layer_lora_weight(m, blk, slot, dy, x, err);
 }
 

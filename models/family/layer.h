@@ -76,8 +76,6 @@ int layer_lora_input(const struct model *m, const struct stack_block *blk, enum 
 int layer_lora_weight(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                       const void *dy, const void *x, struct fsdp_err *err);
 
-/* Is a slot's adapter one of DoRA? */
-bool layer_has_magnitudes(const struct model *m, enum stack_slot slot);
 /* Has the input of adapters dropout? */
 bool layer_lora_drops(const struct model *m, const struct stack_block *blk);
 /* A slot with magnitudes, all of it: out = the map of x + beta out, dx likewise. With dropout the

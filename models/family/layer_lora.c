@@ -233,11 +233,6 @@ int layer_lora_weight(const struct model *m, const struct stack_block *blk, enum
 
 /* ---- with magnitudes ------------------------------------------------------------------------- */
 
-bool layer_has_magnitudes(const struct model *m, enum stack_slot slot)
-{
-    return m->lora.dora && has_adapter(m, slot);
-}
-
 /* blk->lengths = those of the slot's rows of W + scale B A */
 static int make_lengths(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                         const struct adapter *x, struct fsdp_err *err)

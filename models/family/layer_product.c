@@ -258,7 +258,7 @@ static struct nn_maps maps_of(const struct model *m, const struct stack_block *b
     struct nn_linear before = {.out = NULL};
     struct steps at = {0, 0, 0};
 
-    for (int i = 0; i < nmaps && !layer_has_magnitudes(m, map[i].slot); i++) {
+    for (int i = 0; i < nmaps && !stack_has_magnitudes(m, map[i].slot); i++) {
         const struct matrix matrix = matrix_of(m, blk, map[i].slot);
         const struct operands o =
             weight ? weight_operands(&matrix, map[i].y, x, NULL)

@@ -389,6 +389,11 @@ size_t stack_load_nelem(const struct model *m);
 void stack_destroy(struct model *m);
 void stack_set_dtypes(struct model *m, const struct model_dtypes *dtypes);
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err);
+/* Is the slot's adapter one of DoRA? */
+static inline bool stack_has_magnitudes(const struct model *m, enum stack_slot slot)
+{
+    return m->lora.dora && m->place[slot].lora > 0;
+}
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err);
 /* Do products in 8 bits alone read the weight, so that they can take it as codes? */
 bool stack_takes_codes(const struct model *m, int weight);

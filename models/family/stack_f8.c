@@ -44,8 +44,8 @@ int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *er
 static bool has_magnitudes(const struct model *m, int weight)
 {
     bool any = false;
-    for (int slot = 0; m->lora.dora && slot < STACK_NSLOTS; slot++)
-        any |= m->place[slot].weight == weight && m->place[slot].lora > 0;
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        any |= m->place[slot].weight == weight && stack_has_magnitudes(m, (enum stack_slot)slot);
     return any;
 }
 
