@@ -25,9 +25,10 @@
  *                     have, one after another (state/slots.h)
  *   grad     [s]      grad_dtype: the reduced gradient, accumulated over micro-steps; with
  *                     FSDP_UPDATE_AT_REDUCE where it was reduced, in reduce_dtype, until its
- * update. Where it is offloaded, on the host: its place on the device is grad_here staging  [W * s]
- * chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane slots    [W * s]
- * unsharded parameters or gradients, shared by flats as the schedule says
+ *                     update; where it is offloaded, on the host (its place on the device is
+ *                     grad_here)
+ *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
+ *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
  *
  * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
  * memory and is copied to the device: into a state slot for an update, or into the slot that is

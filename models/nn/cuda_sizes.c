@@ -158,6 +158,8 @@ static const char *beyond_packed(const struct nn_attention *a, int capability)
         return "several documents in a row with FSDP_CUDA_ATTENTION=deterministic";
     if (capability < PACKED_CAPABILITY)
         return "several documents in a row on a GPU before compute capability 9.0";
+    if (capability / 10 == 12)
+        return "several documents in a row on a GPU of compute capability 12";
     if (a->D % PACKED_D_MULTIPLE)
         return "several documents in a row with heads that are no multiple of 16 elements";
     if ((double)a->B * a->Tq * a->NH * a->D >= 0x1p31)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "train/setup/data.h"
 #include "warm.h"
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -18,7 +19,7 @@ struct header {
     char who[NN_TUNING_WHO];
     uint64_t nbytes, hash; /* of the table that follows */
 };
-static const char MAGIC[16] = "fsdp products 1";
+static const char MAGIC[16] = "fsdp products 2";
 
 void train_warm_read(struct nn_tuning *t, const char *path)
 {
@@ -178,19 +179,21 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* Rows of any tokens, in the memory of the first step's. */
+/* Rows of any tokens, in the memory of the first step's. Of packed documents every second row has
+ * two, so that their kernels are loaded, too. */
 static void make_rows(struct train_loop *l, int nmicro)
 {
     const size_t T = (size_t)l->parts->config->data.seq_len;
     const size_t nrows = (size_t)nmicro * (size_t)l->parts->batch.micro_rows *
                          (size_t)train_parts_row_sequences(l->parts);
     const unsigned vocab = (unsigned)l->parts->ops->vocab_size(l->parts->model);
+    const size_t second = train_data_is_packed(l->parts->config) ? T / 2 : 0;
 
     for (size_t i = 0; i < nrows * (T + 1); i++)
         l->rows.tokens[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
     for (size_t i = 0; l->rows.starts && i < nrows * T; i++) {
         l->rows.labels[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
-        l->rows.starts[i] = 0;
+        l->rows.starts[i] = i / T % 2 == 0 && i % T >= second ? (int32_t)second : 0;
     }
 }
 

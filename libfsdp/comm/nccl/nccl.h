@@ -140,6 +140,9 @@ int nccl_create(void **out, const struct fsdp_comm_group *group, struct fsdp_oob
 void nccl_destroy(void *state, bool healthy);
 
 /* ---- nccl_share.c ----------------------------------------------------------------------- */
+/* Which of NCCL's variables for this the user set, in bits: alike on all ranks, or they would
+ * choose differently. */
+int nccl_share_variables(void);
 /* Chooses for this group and this version of NCCL, and sets what config has for it. */
 void nccl_share_choose(struct nccl_comm *h, ncclConfig_t *config, int version);
 void nccl_share_about(const void *state, char *text, size_t text_nbytes);

@@ -19,6 +19,7 @@ static const double LEAVE_S = 5;     /* for peers to part, too; then without the
 struct card {
     int32_t status, splits; /* splits: it has a communicator of all ranks */
     int32_t version;        /* of its NCCL */
+    int32_t variables;      /* nccl_share_variables */
     int32_t port, naddrs;
     struct comm_addr addr[COMM_MAX_ADDRS];
     uint64_t machine;
@@ -140,6 +141,7 @@ static int card_fill(struct nccl_comm *h, struct card *card, struct fsdp_err *er
     FSDP_TRY(nccl_peers_open(h, &card->port, err));
     FSDP_TRY(comm_addrs_list(card->addr, &card->naddrs, err));
     card->machine = comm_machine_id();
+    card->variables = nccl_share_variables();
     memcpy(card->token, h->token, sizeof card->token);
     card->splits = parent && parent->comm && !atomic_load(&parent->failed);
     for (int i = 0; i < id_count(group->size) && rc == ncclSuccess && !card->splits; i++)
@@ -162,6 +164,13 @@ static int cards_compare(const struct nccl_comm *h, const struct card *cards, st
             return fsdp_err_of_rank(err, cards[r].status, r);
         }
     for (int r = 0; r < oob->size; r++) {
+        if (cards[r].variables != cards[0].variables)
+            return fsdp_err_set(
+                err, FSDP_EMISMATCH,
+                "comm %s: NCCL_CTA_POLICY, or one of NCCL_MIN_CTAS, NCCL_MAX_CTAS, "
+                "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS, is set on one of rank 0 "
+                "and rank %d alone: set them on all nodes alike",
+                h->group->name, r);
         if (cards[r].version != cards[0].version)
             return fsdp_err_set(err, FSDP_EMISMATCH,
                                 "comm %s: rank 0 has NCCL %d, rank %d has %d: the same libraries "

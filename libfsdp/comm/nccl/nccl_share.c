@@ -39,6 +39,11 @@ static bool user_chose_ctas(void)
            is_set("NCCL_MAX_NCHANNELS");
 }
 
+int nccl_share_variables(void)
+{
+    return (is_set("NCCL_CTA_POLICY") ? 1 : 0) | (user_chose_ctas() ? 2 : 0);
+}
+
 static bool in_one_node(const struct fsdp_comm_group *group)
 {
     for (int p = 1; p < group->size; p++)

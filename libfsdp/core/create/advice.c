@@ -173,8 +173,9 @@ static bool narrow_grads(struct choice *c)
 static bool update_at_reduce(struct choice *c)
 {
     bool turned = c->opts.update_at != FSDP_UPDATE_AT_REDUCE;
+    if (c->opts.offload_gradients) /* there is no shard on the device, either */
+        return false;
     c->opts.update_at = FSDP_UPDATE_AT_REDUCE;
-    c->opts.offload_gradients = false;
     c->opts.optim.clip_late = true;
     return turned;
 }

@@ -166,8 +166,8 @@ struct sched {
     /* Which slot each flat's gradients use in each micro-step: [accumulation][nflats], -1: none
      * (the gradients are written straight into the shard). */
     int *grad_slot;
-    int *
-        grad_place; /* [nflats] of offload_grads, -1: not trained; NULL: shards are on the device */
+    /* [nflats] of offload_grads, -1: not trained; NULL: shards are on the device */
+    int *grad_place;
     int max_unsharded; /* most units gathered at once beyond those kept */
 };
 

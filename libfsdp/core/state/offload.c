@@ -38,6 +38,8 @@ bool offload_in_file(const struct fsdp_opts *opts)
     return opts->offload != FSDP_OFFLOAD_NONE && opts->offload_dir && *opts->offload_dir;
 }
 
+enum { MOST_SLOTS = 64 }; /* as the setting allows */
+
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
@@ -50,10 +52,10 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
         }
     const bool away = f->opts.offload != FSDP_OFFLOAD_NONE || f->opts.offload_activations ||
                       f->opts.offload_gradients;
-    if (!away || f->opts.offload_slots >= 1)
+    if (!away || (f->opts.offload_slots >= 1 && f->opts.offload_slots <= MOST_SLOTS))
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EINVAL, "%d places for what is offloaded: there must be one",
-                 f->opts.offload_slots);
+    fsdp_err_set(err, FSDP_EINVAL, "%d places for what is offloaded: give 1 to %d",
+                 f->opts.offload_slots, MOST_SLOTS);
     return fsdp_err_blame(err, FSDP_EINVAL, "offload_slots");
 }
 

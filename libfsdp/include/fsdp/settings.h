@@ -152,8 +152,8 @@ extern "C" {
         "its state, and masters kept next to the gathered copy; params: the shards that are " \
         "gathered, too", WORD, AGREED, offload) \
     ROW(fsdp, offload_slots, INT, "2", "1..64", \
-        "Units of offloaded state, and layers of offloaded activations, on the device at a time; " \
-        "with 2 one is copied while the other is updated, or computes", \
+        "Units of offloaded state and of offloaded gradients, and layers of offloaded activations, " \
+        "on the device at a time; with 2 one is copied while the other is updated, or computes", \
         INT, AGREED, offload_slots) \
     ROW(fsdp, offload_activations, BOOL, "false", NULL, \
         "Keep in host memory what layers keep from the forward to the backward pass: with " \

@@ -292,19 +292,43 @@ static int compare_apart(float *ms, struct gemm_plan *p, cublasLtHandle_t handle
     return rc;
 }
 
+static void follow_choice(struct gemm_plan *p, const struct choice *known)
+{
+    p->algo = known->algo;
+    p->refused = is_more(p) && known->apart;
+}
+
+/* What the table says stays, as other ranks take it from there; its time is for a comparison. */
+static int time_known(float *ms, struct gemm_plan *p, cublasLtHandle_t handle,
+                      const struct choice *known, struct fsdp_err *err)
+{
+    struct timer timer;
+    bool unfit = false;
+
+    follow_choice(p, known);
+    int rc = timer_open(&timer, p, handle, err);
+    rc = rc ? rc : time_algo(ms, &unfit, &timer, &p->algo, err);
+    timer_close(&timer);
+    *ms = unfit ? INFINITY : *ms;
+    return rc;
+}
+
 static int time_plan(float *ms, struct gemm_plan *p, struct nn_tuning *t, struct fsdp_err *err)
 {
     const struct gemm_key key = key_of(p);
+    const struct choice *known = find_plan(t, &key);
     struct gemm_plan *same;
     cublasLtHandle_t handle;
 
     *ms = INFINITY;
     FSDP_TRY(gemm_plan(&same, &handle, p->lane, &p->last, err));
+    if (known && p->desc && accepts(p, handle, &known->algo))
+        return time_known(ms, p, handle, known, err);
     if (p->desc) /* else the library has no algorithm for it */
         FSDP_TRY(choose_plan(ms, p, handle, err));
     if (is_more(p))
         FSDP_TRY(compare_apart(ms, p, handle, t, err));
-    if (!p->desc || find_plan(t, &key)) /* timed for a comparison alone */
+    if (!p->desc || known) /* known: of another GPU, whose algorithm this one has not */
         return FSDP_OK;
     t->ntimed++;
     return add_plan(t, p, err);
@@ -323,12 +347,14 @@ static int tune_plan(struct gemm_plan *p, struct nn_tuning *t, bool timed, struc
         return timed ? time_plan(&ms, p, t, err) : FSDP_OK;
     if (!accepts(p, handle, &known->algo))
         return FSDP_OK;
-    p->algo = known->algo;
-    p->refused = is_more(p) && known->apart;
+    follow_choice(p, known);
     t->nknown++;
     if (!p->refused)
         return FSDP_OK;
-    FSDP_TRY(make_simpler(&other, p, err)); /* every rank takes the same one */
+    other = p;
+    do
+        FSDP_TRY(make_simpler(&other, other, err)); /* every rank takes the same one */
+    while (!other->desc && is_more(other));
     return other->desc ? tune_plan(other, t, false, err) : FSDP_OK;
 }
 
