@@ -80,6 +80,12 @@ static int mismatch_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes
     opts.nccl.most_ctas = -1;
     rc = fsdp_comm_create(&comm, &opts, oob, env.device, &err);
     check(plan->board, rc == FSDP_EINVAL && strstr(err.text, "-1 blocks"), "%d: %s", rc, err.text);
+    opts.nccl.most_ctas = 0;
+    if (oob->rank)
+        setenv("NCCL_CTA_POLICY", "0", 1);
+    rc = fsdp_comm_create(&comm, &opts, oob, env.device, &err);
+    check(plan->board, rc == FSDP_EMISMATCH && strstr(err.text, "NCCL_CTA_POLICY"), "%d: %s", rc,
+          err.text);
     env_close(&env);
     return 0;
 }

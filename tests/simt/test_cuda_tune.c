@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which algorithm a product takes: the stand-in's second proposal is its fastest one. */
+#include <stdint.h>
 #include <string.h>
 
 #include "cublasLt.h"
@@ -135,20 +136,23 @@ static void test_epilogue(void)
     fsdp_free(t.table);
 }
 
-/* Two maps of x, with the same w. */
-static bool maps(bool *at_once)
+static struct nn_linear map_of(int rows)
 {
-    const struct nn_maps a = {.first = {.out = y,
-                                        .x = x,
-                                        .w = x,
-                                        .rows = 4,
-                                        .nin = 8,
-                                        .nout = 8,
-                                        .dtype = FSDP_BF16,
-                                        .y_dtype = FSDP_BF16,
-                                        .w_dtype = FSDP_BF16},
-                              .count = 2,
-                              .y_step = 32};
+    return (struct nn_linear){.out = y,
+                              .x = x,
+                              .w = x,
+                              .rows = rows,
+                              .nin = 8,
+                              .nout = 8,
+                              .dtype = FSDP_BF16,
+                              .y_dtype = FSDP_BF16,
+                              .w_dtype = FSDP_BF16};
+}
+
+/* Two maps of x, with the same w. */
+static bool maps(int rows, bool *at_once)
+{
+    const struct nn_maps a = {.first = map_of(rows), .count = 2, .y_step = (size_t)rows * 8};
     int rc = nn_cuda_ops.maps_forward(lane, &a, at_once, &err);
     rc = rc ? rc : fsdp_lane_sync(lane, &err);
     return !rc;
@@ -160,11 +164,37 @@ static void test_batch(void)
     struct nn_tuning t = {.who = ""};
     bool at_once, slow;
 
-    ok(maps(&at_once) && at_once, "two products in one, before: %s", err.text);
+    ok(maps(4, &at_once) && at_once, "two products in one, before: %s", err.text);
     simt_lt_slow_epilogues(1);
     int rc = nn_cuda_ops.tune(lane, &t, true, &err);
     simt_lt_slow_epilogues(0);
-    ok(!rc && maps(&slow) && !slow, "a batch that is slower is not taken: %s", err.text);
+    ok(!rc && maps(4, &slow) && !slow, "a batch that is slower is not taken: %s", err.text);
+    fsdp_free(t.table);
+}
+
+static bool runs_choice(int choice)
+{
+    const struct nn_linear a = map_of(8);
+    int rc = nn_cuda_ops.linear_forward(lane, &a, &err);
+    rc = rc ? rc : fsdp_lane_sync(lane, &err);
+    return !rc && simt_lt_last() == choice;
+}
+
+/* A product that the table has keeps its algorithm where it is timed again, next to a batch: ranks
+ * that take the table have that one. */
+static void test_compared(void)
+{
+    struct nn_tuning t = {.who = ""};
+    bool at_once;
+
+    int rc = nn_cuda_ops.tune(lane, &t, true, &err);
+    rc = rc || !runs_choice(0) ? 1 : nn_cuda_ops.tune(lane, &t, true, &err);
+    ok(!rc && t.ntimed == 1 && runs_choice(1), "a product of a batch, alone: %s", err.text);
+    ((uint64_t *)((char *)t.table + t.nbytes))[-2] = 0; /* its choice, in a table of another run */
+    rc = nn_cuda_ops.tune(lane, &t, false, &err);
+    ok(!rc && runs_choice(0), "the table has another choice for it");
+    rc = !maps(8, &at_once) || nn_cuda_ops.tune(lane, &t, true, &err);
+    ok(!rc && at_once && t.ntimed == 1 && runs_choice(0), "the batch is timed, and it stays");
     fsdp_free(t.table);
 }
 
@@ -183,6 +213,7 @@ int main(void)
     test_nonsense(&t);
     test_epilogue();
     test_batch();
+    test_compared();
     fsdp_free(t.table);
     fsdp_device_free(device, x);
     fsdp_device_free(device, w);

@@ -80,11 +80,13 @@ static int check_tied(const struct units *u, const struct fsdp_module_tree *tree
         const int modules[] = {alias->module, tree->params[alias->param].module};
         for (int k = 0; k < 2; k++) {
             const struct unit *user = &u->units[u->unit_of_module[modules[k]]];
-            if (user->param_dtype == home->param_dtype && user->reduce_dtype == home->reduce_dtype)
+            if (user->param_dtype == home->param_dtype &&
+                user->reduce_dtype == home->reduce_dtype && user->encoded == home->encoded)
                 continue;
             return fsdp_err_set(err, FSDP_EINVAL,
                                 "override: '%s' and '%s' are one tied parameter, which cannot "
-                                "have other dtypes in '%s' than in the rest of its unit",
+                                "have other dtypes or another gather_codec in '%s' than in the "
+                                "rest of its unit",
                                 tree->params[alias->param].tensor.name, alias->name,
                                 tree->modules[modules[k]].name);
         }
