@@ -24,14 +24,14 @@ near() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; exit !((d < 0 
 
 # ---- it learns ------------------------------------------------------------------------------------
 
-# On prose: of lines that differ in numbers alone, losses are small after so many steps, and runs in
+# On prose that does not change: of lines that differ in numbers alone, losses are small after so many steps, and runs in
 # bf16 that divide their rows otherwise differ by a tenth.
-long="model.path=$TOP/examples/llama-2m data.path=$TOP/docs/*.md train.steps=60 train.global_batch_size=2 optim.lr=1.0e-3"
+long="model.path=$TOP/examples/llama-2m data.path=$TOP/LICENSE train.steps=60 train.global_batch_size=2 optim.lr=1.0e-3"
 run -n 1 run.yaml $long model.linear_dtype=auto log.metrics=bf16.jsonl && run -n 1 run.yaml $long log.metrics=e4m3.jsonl
 ok $? "60 steps, in bf16 and in 8 bits"
 bf16=$(last bf16.jsonl 40) f8=$(last e4m3.jsonl 40)
 ok "$(awk -v a="$(last bf16.jsonl 10)" 'BEGIN { exit !(a < 4) }'; echo $?)" "the model learns: $bf16"
-ok "$(near "$f8" "$bf16" 0.0075 && [ "$(loss e4m3.jsonl | head -1)" != "$(loss bf16.jsonl | head -1)" ]; echo $?)" \
+ok "$(near "$f8" "$bf16" 0.005 && [ "$(loss e4m3.jsonl | head -1)" != "$(loss bf16.jsonl | head -1)" ]; echo $?)" \
     "in 8 bits as in bf16: $f8"
 
 # ---- the same bits --------------------------------------------------------------------------------
