@@ -139,6 +139,22 @@ enum nn_cuda_attention nn_cuda_attention_chosen(void)
     return chosen;
 }
 
+/* Texts are constants, so that their addresses tell them apart. */
+bool nn_cuda_add_reason(struct nn_cuda_reasons *to, const char *why)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool is_new = true;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < to->ntold; i++)
+        is_new &= to->told[i] != why;
+    is_new &= to->ntold < (int)(sizeof to->told / sizeof *to->told);
+    if (is_new)
+        to->told[to->ntold++] = why;
+    pthread_mutex_unlock(&lock);
+    return is_new;
+}
+
 enum { ROOM_ALIGN = 256, CONSTANT_NBYTES = 256 };
 enum { LEAST_DOCUMENTS = 8, PACKED_CAPABILITY = 90, PACKED_D_MULTIPLE = 16 };
 

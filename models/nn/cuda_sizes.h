@@ -65,6 +65,14 @@ enum nn_cuda_attention nn_cuda_attention_chosen(void);
  * an H100 with rows of 4096 positions. */
 #define NN_CUDA_SLOW                                                                               \
     "plain kernels, without tensor cores (modelled: 40 times cuDNN's time, 5 times an 8B's step)"
+/* Reasons for them that were told, to tell each once; zeros at first. */
+struct nn_cuda_reasons {
+    const char *told[16];
+    int ntold;
+};
+/* Adds why, a constant text, or NULL for none, unless it is there or 16 are. Was it added? Any
+ * thread. */
+bool nn_cuda_add_reason(struct nn_cuda_reasons *to, const char *why);
 /* Why cuDNN's plans do not take this shape on a GPU of this compute capability (90: 9.0), in both
  * directions; NULL: they do. Packed: plans for several documents in a row. Static. */
 const char *nn_cuda_beyond_cudnn(const struct nn_attention *shape, bool packed, int capability);

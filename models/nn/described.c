@@ -37,25 +37,11 @@ static size_t attention_work(const struct nn_attention *shape, int capability)
  * H100's, where cuDNN's backward and forward passes take 450 to 590. */
 enum { PLAIN_TIMES = 40 };
 
-/* Reasons are constants, so that their addresses tell them apart. */
 static void warn_once(const char *why)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static const char *told[16];
-    bool is_new = false;
+    static struct nn_cuda_reasons told;
 
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        if (told[i] == why)
-            break;
-        if (!told[i]) {
-            told[i] = why;
-            is_new = true;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    if (is_new)
+    if (nn_cuda_add_reason(&told, why))
         fsdp_log(FSDP_LOG_WARN, "attention: " NN_CUDA_SLOW ", because of: %s", why);
 }
 

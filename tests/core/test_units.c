@@ -90,6 +90,13 @@ static void test_tied(void)
         abort();
     opts.wrap_classes = classes;
     gives(&model, opts, 3, "a tied parameter under a policy by class goes to the unit around both");
+    struct fsdp_unit_override override = FSDP_UNIT_OVERRIDE_INIT;
+    override.module = "blocks.1";
+    override.gather_codec = 0;
+    opts.unit_overrides = &override;
+    opts.nunit_overrides = 1;
+    refused(&model, opts, "'blocks.0.w' and 'blocks.1.tied'", "another gather_codec in 'blocks.1'");
+    opts.nunit_overrides = 0;
     opts.wrap_policy = FSDP_WRAP_LIST;
     opts.wrap_modules = both;
     refused(&model, opts, "unit 'blocks.0' has the one", "unit 'blocks.1' the other");

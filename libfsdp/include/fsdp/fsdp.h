@@ -163,7 +163,8 @@ struct fsdp_opts {
      * meanwhile. */
     int grad_buffers;
     enum fsdp_offload offload;
-    int offload_slots; /* units of state on the device at a time: 2 copy one while one is updated */
+    /* Units of state on the device at a time, 1 to 64: 2 copy one while one is updated. */
+    int offload_slots;
     /* What modules keep from forward to backward (module.h) lives in host memory in between: that
      * of each module directly inside the root, with the modules inside it, at once. They compute in
      * offload_slots places on the device; the last ones of a pass are not copied. */

@@ -10,8 +10,6 @@
  * cuDNN's only where the caller says how many there are: its statistics lie otherwise, and forward
  * and backward choose by what both are told.
  */
-#include <pthread.h>
-
 #include <cuda_runtime_api.h>
 
 #include "nn_cuda.h"
@@ -19,39 +17,24 @@
 #include "cudnn_attention.h"
 #endif
 
-enum { MOST_REASONS = 16 };
-
-/* Reasons are constants, so that their addresses tell them apart. */
 static void tell_reason(const char *why, bool fp32)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static const char *told[MOST_REASONS];
-    static int ntold;
-    bool is_new = true;
+    static struct nn_cuda_reasons told;
 
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < ntold; i++)
-        is_new &= told[i] != why;
-    is_new &= ntold < MOST_REASONS;
-    if (is_new)
-        told[ntold++] = why;
-    pthread_mutex_unlock(&lock);
-    if (is_new && why)
+    if (!nn_cuda_add_reason(&told, why))
+        return;
+    if (why)
         fsdp_log(fp32 ? FSDP_LOG_INFO : FSDP_LOG_WARN,
                  "attention: " NN_CUDA_SLOW ", because of: %s", why);
-    else if (is_new)
+    else
         fsdp_log(FSDP_LOG_INFO, "attention: cuDNN's kernels");
 }
 
-/* 90 for 9.0; 0: unknown. */
+/* 0 where CUDA does not say. */
 static int capability_of(int ordinal)
 {
-    int major = 0, minor = 0;
-
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal))
-        return 0;
-    return 10 * major + minor;
+    int capability;
+    return nn_cuda_capability(&capability, ordinal, NULL) ? 0 : capability;
 }
 
 static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention *a)

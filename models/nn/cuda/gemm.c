@@ -200,7 +200,7 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
     if (apart || !fits_one_call(g))
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    FSDP_TRY(gemm_capability(&capability, lane, err));
+    FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));
     if (g->epilogue && capability < LEAST_CAPABILITY)
         return FSDP_OK;
     if (g->made)

@@ -14,8 +14,6 @@ int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *er
  * none for them, or none is wanted, and nothing was enqueued. */
 int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
                 struct fsdp_err *err);
-/* 90: 9.0 */
-int gemm_capability(int *out, const struct fsdp_lane *lane, struct fsdp_err *err);
 
 /* Of a product in 8 bits: makes its operands, and *out, the product of them: of codes, with scales,
  * where the GPU and the library have it, else in bf16. A bias that *out lacks is to be added. */

@@ -14,22 +14,9 @@
  */
 #include <stdatomic.h>
 
-#include <cuda_runtime_api.h>
-
 #include "gemm.h"
 
 enum { LEAST_CAPABILITY = 89 };
-
-int gemm_capability(int *out, const struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    const int ordinal = fsdp_cuda_ordinal(lane);
-    int major = 0, minor = 0;
-    cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
-
-    e = e ? e : cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
-    *out = 10 * major + minor;
-    return fsdp_cuda_check((int)e, err, "asking for the GPU's compute capability");
-}
 
 static bool is_aligned(const void *x)
 {
@@ -139,7 +126,7 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
     if (g->f8_scale != NN_F8_TENSOR)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "a product in 8 bits with scales of rows or blocks: not on CUDA");
-    FSDP_TRY(gemm_capability(&capability, lane, err));
+    FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));
     describe_operands(operand, g);
     const bool by_codes = capability >= LEAST_CAPABILITY && fits_library(g);
     const enum nn_f8_made kind = by_codes ? NN_F8_CODES : NN_F8_VALUES;
