@@ -167,9 +167,9 @@ static int cards_compare(const struct nccl_comm *h, const struct card *cards, st
         if (cards[r].variables != cards[0].variables)
             return fsdp_err_set(
                 err, FSDP_EMISMATCH,
-                "comm %s: NCCL_CTA_POLICY, or one of NCCL_MIN_CTAS, NCCL_MAX_CTAS, "
-                "NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS, is set on one of rank 0 "
-                "and rank %d alone: set them on all nodes alike",
+                "comm %s: rank 0 and rank %d differ in which of these variables are set: "
+                "NCCL_CTA_POLICY, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_MIN_NCHANNELS, "
+                "NCCL_MAX_NCHANNELS; set the same ones on all nodes",
                 h->group->name, r);
         if (cards[r].version != cards[0].version)
             return fsdp_err_set(err, FSDP_EMISMATCH,

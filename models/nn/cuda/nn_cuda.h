@@ -153,10 +153,10 @@ int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_atte
 int nn_cuda_plain_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
                                      struct fsdp_err *err);
 
-/* The tables of packed documents that cuDNN's plans read, made on the device of `starts`, as in
- * nn_attention. Documents of all B rows are counted on; from the last on up to `most`, which is at
- * least their number, they have no positions and begin at the end. A begin is the first position,
- * all rows' counted on, times the elements of one. */
+/* The tables by which cuDNN finds packed documents, from where each position's document begins in
+ * its row (nn_attention.starts). Positions are numbered through all B rows. A document's begin is
+ * the number of its first position, times the elements of one position. There may be fewer
+ * documents than `most`: the rest get length 0 and begin behind the last position. */
 struct nn_cuda_documents {
     int32_t *lengths;                            /* (most) */
     int32_t *q_begins, *k_begins, *stats_begins; /* (most + 1) */
