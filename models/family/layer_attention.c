@@ -57,14 +57,16 @@ static int table_of(const struct model *m, const struct stack_block *blk, bool q
                                                                           : TRAITS_ROPE_FULL;
 }
 
+/* h->x = the rotation of `from`, which may be h->x. */
 static int rotate(const struct model *m, const struct stack_block *blk, const struct heads *h,
-                  bool inverse, struct fsdp_err *err)
+                  const void *from, bool inverse, struct fsdp_err *err)
 {
     const int table = table_of(m, blk, h->slot == STACK_Q);
     if (table < 0)
         return FSDP_OK;
     const int kind = table == STACK_ROPE_QUERIES ? TRAITS_ROPE_FULL : table;
     const struct nn_rope args = {.x = h->x,
+                                 .from = from == h->x ? NULL : from,
                                  .cos = blk->tables.cos[table],
                                  .sin = blk->tables.sin[table],
                                  .positions = blk->positions,
@@ -87,14 +89,13 @@ static int finish_heads(const struct model *m, const struct stack_block *blk, co
         norm.y = h->x;
         FSDP_TRY(stack_norm_forward(m, blk->lane, &norm, err));
     }
-    return rotate(m, blk, h, false, err);
+    return rotate(m, blk, h, h->x, false, err);
 }
 
-/* h->x is the gradient of what attention read; h->raw becomes that of the product's output. */
-static int finish_heads_backward(const struct model *m, const struct stack_block *blk,
-                                 const struct heads *h, struct fsdp_err *err)
+/* h->x is the gradient of what was rotated; h->raw becomes that of the product's output. */
+static int norm_heads_backward(const struct model *m, const struct stack_block *blk,
+                               const struct heads *h, struct fsdp_err *err)
 {
-    FSDP_TRY(rotate(m, blk, h, true, err));
     if (h->raw == h->x)
         return FSDP_OK;
     struct stack_norm norm = heads_norm(m, blk, h);
@@ -218,18 +219,23 @@ int layer_attention_forward(const struct model *m, const struct stack_block *blk
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* Gradients of queries and keys, rotated back, take the place of both; those of values theirs. */
 static int attend_backward(const struct model *m, const struct stack_block *blk,
-                           struct fsdp_err *err)
+                           const struct heads *q, const struct heads *k, struct fsdp_err *err)
 {
+    struct nn_attention_left left = {q->x, k->x};
     const struct layer_end end = end_of(blk);
     struct nn_attention attention = stack_attention(m, blk);
     const void *dy;
 
     attention.d_o = blk->act;
+    attention.left = table_of(m, blk, true) < 0 || table_of(m, blk, false) < 0 ? NULL : &left;
     FSDP_TRY(layer_end_backward(&dy, m, blk, &end, m->traits.parallel ? blk->mid : blk->out, err));
     FSDP_TRY(layer_project_input(m, blk, STACK_O, blk->act, dy, 0, err));
     FSDP_TRY(layer_project_weight(m, blk, STACK_O, dy, blk->o, err));
-    return m->nn->attention_backward(blk->lane, &attention, err);
+    FSDP_TRY(m->nn->attention_backward(blk->lane, &attention, err));
+    FSDP_TRY(rotate(m, blk, q, left.dq, true, err));
+    return rotate(m, blk, k, left.dk, true, err);
 }
 
 int layer_attention_backward(const struct model *m, const struct stack_block *blk,
@@ -238,9 +244,9 @@ int layer_attention_backward(const struct model *m, const struct stack_block *bl
     const struct heads q = queries_of(m, blk), k = keys_of(m, blk);
     void *const parts[] = {q.raw, k.raw, blk->v};
 
-    FSDP_TRY(attend_backward(m, blk, err));
-    FSDP_TRY(finish_heads_backward(m, blk, &q, err));
-    FSDP_TRY(finish_heads_backward(m, blk, &k, err));
+    FSDP_TRY(attend_backward(m, blk, &q, &k, err));
+    FSDP_TRY(norm_heads_backward(m, blk, &q, err));
+    FSDP_TRY(norm_heads_backward(m, blk, &k, err));
     if (!m->traits.pre_norm) {
         FSDP_TRY(qkv_input(m, blk, blk->out, parts, 1, err));
         return qkv_weight(m, blk, parts, blk->in, err);

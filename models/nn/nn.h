@@ -181,10 +181,11 @@ struct nn_rope_table {
     int growth_span; /* with growth: positive */
     enum fsdp_dtype dtype;
 };
-/* Rotates pairs (i, i + R/2) of the first R elements of every head in place: x (B, T, heads, D).
- * inverse: the backward, with the same table (its scale included). */
+/* Rotates pairs (i, i + R/2) of the first R elements of every head: x (B, T, heads, D), in place or
+ * of `from`. inverse: the backward, with the same table (its scale included). */
 struct nn_rope {
     void *x;
+    const void *from;         /* of x's shape, apart from it; NULL: x */
     const float *cos, *sin;   /* (T, R/2) */
     const int32_t *positions; /* (B, T) row of cos and sin for each; NULL: t */
     int B, T, heads, D;
@@ -197,6 +198,12 @@ static inline int nn_rope_R(const struct nn_rope *a)
     return a->R ? a->R : a->D;
 }
 
+/* Where the gradients of q and k lie after attention's backward pass: (B, Tq, NH, D) and
+ * (B, Tk, NKV, D). */
+struct nn_attention_left {
+    void *dq, *dk;
+};
+
 /* Causal attention with grouped key-value heads. Query t of a sequence sees keys 0 .. Tk - Tq + t,
  * so Tq < Tk continues a sequence whose earlier keys are kept. With `starts` (and Tq = Tk) a row
  * holds several documents, and query t sees keys starts[t] .. t; what a document gets is then
@@ -206,11 +213,14 @@ static inline int nn_rope_R(const struct nn_rope *a)
  * applies to the probabilities. The backward pass works in place: dq over q, dk over k, dv over v.
  */
 struct nn_attention {
-    void *q;               /* (B, Tq, NH, D) */
-    void *k, *v;           /* (B, Tk, NKV, D) */
-    void *o;               /* (B, Tq, NH, D): out; in for backward */
-    float *lse;            /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
-    const void *d_o;       /* (B, Tq, NH, D) backward */
+    void *q;         /* (B, Tq, NH, D) */
+    void *k, *v;     /* (B, Tk, NKV, D) */
+    void *o;         /* (B, Tq, NH, D): out; in for backward */
+    float *lse;      /* (B, NH, Tq) log of the sum of exp(scores): out; in for backward */
+    const void *d_o; /* (B, Tq, NH, D) backward */
+    /* backward, NULL: dq and dk replace q and k. Otherwise the call may leave them in work, and
+     * then says so here; the caller has set q and k. */
+    struct nn_attention_left *left;
     float *work;           /* attention_work_nelem */
     const int32_t *starts; /* (B, Tq) first position of each one's document; NULL: 0 */
     int documents;         /* in all rows, as `starts` says; 0: not told */

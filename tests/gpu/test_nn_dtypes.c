@@ -2,7 +2,7 @@
 /* The operators' suite in 16-bit types on a GPU, and attention of shapes that cuDNN takes, held to
  * the plain kernels in fp32. */
 /* run: timeout=400 */
-#include "../models/suite_nn_dtypes.h"
+#include "../models/suite_attention_left.h"
 
 #include "../models/suite_activated.h"
 #include "gpu.h"
@@ -64,6 +64,7 @@ int main(void)
     for (int t = 0; t < 2; t++) {
         type = types[t];
         test_attention(heads(2, 256, 4, 4, 64));
+        diag("gradients stay in work memory: %d", left_in_work(heads(2, 256, 4, 2, 64)));
         test_attention(heads(1, 512, 8, 2, 128));
         test_attention(heads(3, 200, 6, 2, 32));
         test_windows();

@@ -259,6 +259,7 @@ MIRROR(rope, nn_rope, {
     MIRROR_IN(cos, area(nrows, nn_rope_R(&a) / 2), FSDP_F32);
     MIRROR_IN(sin, area(nrows, nn_rope_R(&a) / 2), FSDP_F32);
     a.positions = mirror_up(a.positions, area(a.B, a.T) * sizeof(int32_t), false);
+    MIRROR_IN(from, area(a.B * a.T, a.heads * a.D), a.dtype);
     MIRROR_OUT(x, area(a.B * a.T, a.heads * a.D), a.dtype);
 })
 
@@ -283,7 +284,28 @@ MIRROR(attention_forward, nn_attention, {
     a.d_o = NULL;
     mirror_attention_args(&a);
 })
-MIRROR(attention_backward, nn_attention, { mirror_attention_args(&a); })
+
+/* Where the host has what lies at `at`, in `device` or in its work memory, which came back. */
+static inline void *mirror_left(void *at, void *device, void *host, const struct nn_attention *a,
+                                const struct nn_attention *args)
+{
+    return at == device ? host : (char *)args->work + ((char *)at - (char *)a->work);
+}
+
+static int mirror_attention_backward(struct fsdp_lane *lane, const struct nn_attention *args,
+                                     struct fsdp_err *failure)
+{
+    struct nn_attention a = *args;
+    (void)lane;
+    mirror_attention_args(&a);
+    struct nn_attention_left left = {a.q, a.k};
+    a.left = args->left ? &left : NULL;
+    const int rc = mirror_down(mirror.ops->attention_backward(mirror.lane, &a, failure));
+    if (args->left)
+        *args->left = (struct nn_attention_left){mirror_left(left.dq, a.q, args->q, &a, args),
+                                                 mirror_left(left.dk, a.k, args->k, &a, args)};
+    return rc;
+}
 MIRROR(glu_forward, nn_glu, {
     MIRROR_IN(gate, a.nelem, a.dtype);
     MIRROR_IN(up, a.nelem, a.dtype);

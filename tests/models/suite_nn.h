@@ -408,8 +408,13 @@ static void test_rope(struct rope_case c)
                         .R = c.R == c.D ? 0 : c.R};
     int rc = nn->rope_table(ref_lane(), &t, &err) | nn->rope(ref_lane(), &a, &err);
     double forward = ref_error(x, want, n);
+    float *turned = ref_copy(x, n), *out = ref_output(n, 0);
     a.inverse = true;
     rc |= nn->rope(ref_lane(), &a, &err);
+    a.x = out, a.from = turned;
+    rc |= nn->rope(ref_lane(), &a, &err);
+    ok(!rc && !memcmp(out, x, n * sizeof *x), "the same of another place");
+    free(turned), free(out);
     ok(!rc && forward < 2e-7 && ref_error(x, back, n) < 2e-7,
        "rope %d x %d x %d x %d of %d from %d, scale %g, growth %g: %.1e, and back %.1e", c.B, c.T,
        c.heads, c.R, c.D, c.first, c.scale, c.growth, forward, ref_error(x, back, n));

@@ -392,6 +392,15 @@ static void test_rope(int B, int T, int heads, int D, int R)
     a.x = x.narrow, a.dtype = type;
     rc |= nn->rope(ref_lane(), &a, &err);
     check(rc, "rope", &x, 1);
+    struct pair out = pair(x.nelem, 1);
+    fsdp_cpu_convert(x.wide, FSDP_F32, x.narrow, type, x.nelem);
+    a.x = out.narrow, a.from = x.narrow;
+    rc = nn->rope(ref_lane(), &a, &err);
+    a.x = x.narrow, a.from = NULL;
+    rc |= nn->rope(ref_lane(), &a, &err);
+    ok(!rc && !memcmp(out.narrow, x.narrow, 2 * x.nelem), "%s rope of another place",
+       fsdp_dtype_name(type));
+    drop(out);
     /* A table of buffer_dtype holds values of that type. */
     table.cos = wide_cos, table.sin = wide_sin, table.dtype = type;
     rc = nn->rope_table(ref_lane(), &table, &err);

@@ -19,7 +19,7 @@
     X(layernorm_backward, nn_layernorm_backward,                                                  \
       (a->dy, a->dx, a->dw, a->db, a->x, a->w, a->b, a->mean, a->rstd))                           \
     X(rope_table, nn_rope_table, (a->cos, a->sin))                                                \
-    X(rope, nn_rope, (a->x, a->cos, a->sin, a->positions))                                        \
+    X(rope, nn_rope, (a->x, a->from, a->cos, a->sin, a->positions))                                        \
     X(attention_forward, nn_attention, (a->q, a->k, a->v, a->o, a->lse, a->work, a->starts,       \
       a->sinks))                                                                                  \
     X(attention_backward, nn_attention,                                                           \

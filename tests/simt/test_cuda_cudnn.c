@@ -7,7 +7,7 @@
 /* run: timeout=300 */
 #include "../models/ref_run.h"
 
-#include "../models/suite_nn_dtypes.h"
+#include "../models/suite_attention_left.h"
 #include "../models/nn_mirror.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
@@ -93,6 +93,23 @@ static void test_short_batches(struct fsdp_device *device)
     by_cudnn(fewer, 2);
     with_documents(fewer, ends, 2);
     ok(simt_cudnn_nmade() == made, "none was made after that");
+    mirror_use(&nn_cuda_ops, device);
+}
+
+/* The rotation reads gradients where cuDNN wrote them; those of several pieces are copied. */
+static void test_left(struct fsdp_device *device)
+{
+    static const int ends[] = {10, 32, 5, 32};
+    struct nn_ops ops = nn_cuda_ops;
+    struct nn_attention whole = heads(4, 32, 4, 2, 64), a = documents(heads(2, 32, 4, 2, 32), ends);
+
+    ok(left_in_work(whole) && left_in_work(a), "gradients stay where cuDNN wrote them");
+    free((void *)(uintptr_t)a.starts);
+    whole.dtype = type;
+    planned = nn_cuda_ops.attention_work_nelem(&whole);
+    ops.attention_work_nelem = as_planned;
+    mirror_use(&ops, device);
+    ok(!left_in_work(heads(3, 32, 4, 2, 64)), "but not in several pieces");
     mirror_use(&nn_cuda_ops, device);
 }
 
@@ -239,6 +256,7 @@ int main(void)
     by_cudnn(a, 2);
     by_cudnn(heads(1, 40, 2, 1, 256), 2);
     test_short_batches(device);
+    test_left(device);
     test_refusals();
     test_described();
     if (!getenv("SIMT_PTX")) /* which has operators alone */

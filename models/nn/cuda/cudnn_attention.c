@@ -460,8 +460,12 @@ static int backward_piece(struct fsdp_lane *lane, const struct plans *p,
         name(&pack, SDPA_DV_HEADS, r->dv_heads);
     }
     FSDP_TRY(run_plan(lane, p, true, &pack, r->workspace, err));
-    FSDP_TRY(fsdp_copy(lane, sequence(p, a->q, b, a->NH), r->dq, q_nbytes, err));
-    FSDP_TRY(fsdp_copy(lane, sequence(p, a->k, b, a->NKV), r->dk, k_nbytes, err));
+    if (a->left && at_once(p, a) == a->B) {
+        *a->left = (struct nn_attention_left){.dq = r->dq, .dk = r->dk};
+    } else {
+        FSDP_TRY(fsdp_copy(lane, sequence(p, a->q, b, a->NH), r->dq, q_nbytes, err));
+        FSDP_TRY(fsdp_copy(lane, sequence(p, a->k, b, a->NKV), r->dk, k_nbytes, err));
+    }
     return fsdp_copy(lane, sequence(p, a->v, b, a->NKV), r->dv, k_nbytes, err);
 }
 

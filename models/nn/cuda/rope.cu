@@ -70,8 +70,9 @@ struct rope_args {
     bool aligned;
 };
 
-/* A thread turns eight pairs: the lower halves are eight elements in a row, the upper ones, too. */
-template <class T> __global__ void rope_kernel(T *x, rope_args p)
+/* A thread turns eight pairs: the lower halves are eight elements in a row, the upper ones, too.
+ * `from` may be x. */
+template <class T> __global__ void rope_kernel(T *x, const T *from, rope_args p)
 {
     const int half = p.half;
     const bool aligned = p.aligned;
@@ -84,8 +85,9 @@ template <class T> __global__ void rope_kernel(T *x, rope_args p)
         return;
     const size_t position = p.positions ? (size_t)p.positions[row] : row % (size_t)p.T;
     T *lower = x + head * (size_t)p.D, *upper = lower + half;
-    load8(lo, lower, pair, (size_t)half, aligned);
-    load8(hi, upper, pair, (size_t)half, aligned);
+    from += head * (size_t)p.D;
+    load8(lo, from, pair, (size_t)half, aligned);
+    load8(hi, from + half, pair, (size_t)half, aligned);
     load8(c, p.cosine + position * (size_t)half, pair, (size_t)half, aligned);
     load8(s, p.sine + position * (size_t)half, pair, (size_t)half, aligned);
 #pragma unroll
@@ -102,6 +104,7 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
 {
     const int half = nn_rope_R(a) / 2;
     const size_t nheads = (size_t)a->B * (size_t)a->T * (size_t)a->heads;
+    const void *from = a->from ? a->from : a->x;
     rope_args p = {};
     p.cosine = a->cos;
     p.sine = a->sin;
@@ -112,9 +115,15 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
     p.D = a->D;
     p.half = half;
     p.sign = a->inverse ? -1.0f : 1.0f;
-    p.aligned = half % VEC == 0 && a->D % VEC == 0 && is_aligned(a->x) && is_aligned(a->cos) &&
-                is_aligned(a->sin);
+    p.aligned = half % VEC == 0 && a->D % VEC == 0 && is_aligned(a->x) && is_aligned(from) &&
+                is_aligned(a->cos) && is_aligned(a->sin);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
-    LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(p.nlots, THREADS), THREADS, TO(a->x), p);
+    if (from != a->x && nn_rope_R(a) < a->D) { /* the kernel sees pairs alone */
+        FSDP_TRY(
+            fsdp_copy(lane, a->x, from, nheads * (size_t)a->D * fsdp_dtype_nbytes(a->dtype), err));
+        from = a->x;
+    }
+    LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(p.nlots, THREADS), THREADS, TO(a->x),
+               FROM(from), p);
     return fsdp_cuda_launched(lane, "rope", err);
 }
