@@ -3,13 +3,15 @@
 # What types of few bits cost in loss: a Llama of 34 million parameters on the text of the demo, 500 steps of 4 rows of
 # 256 tokens. For each seed all kinds start from the same values and read the same rows. Prints the mean training loss of
 # the last tenth of the steps, by kind and seed, and ends with 1 where 8 bits differ from bf16 by 1 % or more.
-# A run takes half an hour on 2 cores. What is complete is kept, and what was stopped is resumed.
+# A run takes 20 to 30 minutes on 2 cores. What is complete is kept, and what was stopped is resumed.
 #
 #   scripts/bench_accuracy.sh [SETTING=VALUE...]
 #
 # ACCURACY_KINDS: what is compared (fp32 bf16 e4m3; also e5m2 moments adamw8bit none small smallest).
 # ACCURACY_SEEDS: of values and rows (1 2 3). ACCURACY_STEPS=N (500). ACCURACY_RANKS=N (1). ACCURACY_DIR: where it
-# works (build/accuracy). ACCURACY_JSON: where the losses of all steps are written (DIR/accuracy.json).
+# works (build/accuracy). ACCURACY_JSON: where the losses of all complete runs are written (DIR/accuracy.json).
+# ACCURACY_FROM: such a file, whose runs are not repeated (docs/results/accuracy.json; with an empty name all are).
+# ACCURACY_THREADS: of a rank (all cores); with other ones the rounding of sums differs.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 export PATH=${BIN:-$PWD/build/bin}:$PATH
@@ -18,6 +20,7 @@ steps=${ACCURACY_STEPS:-500}
 kinds=${ACCURACY_KINDS:-fp32 bf16 e4m3}
 seeds=${ACCURACY_SEEDS:-1 2 3}
 json=${ACCURACY_JSON:-$dir/accuracy.json}
+recorded=${ACCURACY_FROM-docs/results/accuracy.json}
 
 die() {
     echo "bench_accuracy: $*" >&2
@@ -39,53 +42,63 @@ settings_of() {
     esac
 }
 
-# The loss of each step of a run's metrics, in order; of a step that was repeated, the last. Nothing if one is missing.
+# A complete run is two lines of JSON, in DIR/KIND-SEED.run: what it was, and its losses.
+name_run() { # kind, seed, settings
+    printf '{"kind": "%s", "seed": %d, "steps": %d, "settings": "%s"' "$1" "$2" "$steps" "$3"
+}
+
+# Both lines of a run of the file of recorded ones. Nothing if it is not there.
+recorded_run() { # what name_run gives
+    grep -sF -A 1 -e "$1" "$recorded" | sed 's/^  //; s/},$/}/'
+}
+
+# The loss of each step of a run's metrics, in order, with commas; of a step that was repeated, the last. Nothing if one
+# is missing.
 losses() {
     awk -v steps="$steps" '
         match($0, /"step": [0-9]+/) { step = substr($0, RSTART + 8, RLENGTH - 8) + 0 }
         match($0, /"loss": [0-9.e+-]+/) { loss[step] = substr($0, RSTART + 8, RLENGTH - 8) }
         END {
             for (i = 1; i <= steps; i++) if (!(i in loss)) exit
-            for (i = 1; i <= steps; i++) print loss[i]
+            for (i = 1; i <= steps; i++) printf "%.4f%s", loss[i], (i < steps ? ", " : "")
         }' "$1" 2>/dev/null
 }
 
 mean() { # run, from, to
-    sed -n "$2,$3p" "$dir/$1.losses" | awk '{ sum += $1 } END { if (NR) printf "%.5f", sum / NR }'
+    sed -n '2s/[^0-9.,]//gp' "$dir/$1.run" | awk -F , -v from="$2" -v to="$3" '
+        { for (i = from; i <= to; i++) sum += $i; printf "%.5f", sum / (to - from + 1) }'
 }
 
 train() { # kind, seed, settings...
-    local run=$1-$2 settings
-    settings="$steps steps, $(settings_of "$1") ${*:3}" || exit 1
-    [ "$settings" = "$(cat "$dir/$run.settings" 2>/dev/null)" ] || rm -rf "${dir:?}/$run" "$dir/$run".*
-    [ -s "$dir/$run.losses" ] && return
-    echo "$settings" >"$dir/$run.settings"
+    local run=$1-$2 settings name values
+    settings="$(settings_of "$1") ${*:3}" || exit 1
+    settings=${settings% }
+    name=$(name_run "$1" "$2" "$settings")
+    grep -qsF -e "$name" "$dir/$run.run" && return
+    recorded_run "$name" >"$dir/$run.run"
+    [ -s "$dir/$run.run" ] && return
+    rm -f "$dir/$run.run"
+    [ "$name" = "$(cat "$dir/$run.name" 2>/dev/null)" ] || rm -rf "${dir:?}/$run" "$dir/$run".*
+    echo "$name" >"$dir/$run.name"
     echo "$run: $steps steps ..."
     # shellcheck disable=SC2046 # words
     fsdp-launch -n "${ACCURACY_RANKS:-1}" "$dir/run.yaml" $(settings_of "$1") model.seed="$2" train.seed="$2" \
         log.metrics="$dir/$run.jsonl" checkpoint.path="$dir/$run" "${@:3}" >"$dir/$run.log" 2>&1 ||
         die "$run: $(tail -n 3 "$dir/$run.log")"
-    losses "$dir/$run.jsonl" >"$dir/$run.losses"
-    [ -s "$dir/$run.losses" ] || die "$run: $dir/$run.jsonl lacks steps"
+    values=$(losses "$dir/$run.jsonl")
+    [ "$values" ] || die "$run: $dir/$run.jsonl lacks steps"
+    printf '%s, "version": "%s",\n "losses": [%s]}\n' "$name" "$(fsdp-launch --version | head -n 1)" "$values" \
+        >"$dir/$run.run"
     rm -rf "${dir:?}/$run"
 }
 
 write_json() {
-    local kind seed comma=
     echo '{'
     echo ' "model": "Llama, 34 million parameters, 10 layers of 512",'
     echo ' "text": "Bible, King James Version, bytes", "rows": 4, "row_tokens": 256,'
-    echo " \"version\": \"$(fsdp-launch --version | head -n 1)\", \"steps\": $steps,"
     echo ' "runs": ['
-    for seed in $seeds; do
-        for kind in $kinds; do
-            [ -z "$comma" ] || echo ,
-            comma=1
-            printf '  {"kind": "%s", "seed": %d, "settings": "%s",\n   "losses": [%s]}' "$kind" "$seed" \
-                "$(settings_of "$kind")" "$(awk '{ printf "%s%.4f", (NR > 1 ? ", " : ""), $1 }' "$dir/$kind-$seed.losses")"
-        done
-    done
-    printf '\n ]\n}\n'
+    awk 'NR > 1 { print last (last ~ /\}$/ ? "," : "") } { last = "  " $0 } END { print last }' "$dir"/*.run
+    printf ' ]\n}\n'
 }
 
 mkdir -p "$dir/model" || exit 1
@@ -101,16 +114,18 @@ END
 cat >"$dir/run.yaml" <<END
 model: {path: $dir/model, init: random}
 data: {path: $dir/text, seq_len: 256}
-train: {steps: $steps, global_batch_size: 4}
+train: {steps: $steps, global_batch_size: 4, threads: ${ACCURACY_THREADS:-auto}}
 optim: {lr: 1.0e-3, schedule: cosine, warmup_steps: 50}
 checkpoint: {interval: 100, keep: 1}
 END
 
 for kind in $kinds; do settings_of "$kind" >/dev/null || exit 1; done
 for seed in $seeds; do
-    for kind in $kinds; do train "$kind" "$seed" "$@"; done
+    for kind in $kinds; do
+        train "$kind" "$seed" "$@"
+        write_json >"$json" || exit 1
+    done
 done
-write_json >"$json" || exit 1
 
 from=$((steps - (steps >= 10 ? steps / 10 : 1) + 1)) status=0
 base=bf16
