@@ -79,7 +79,7 @@ int scale_json(const struct scale *scale, const struct question *question, FILE 
 
 enum { SETTINGS_MAX = 16 };
 
-/* A run's own settings, and activation checkpointing, strategies and offloading that it does not
+/* A run's own settings, and activation checkpointing, strategies, offloading and products that it does not
  * have, each alone. */
 struct settings {
     char name[SETTINGS_MAX][64];

@@ -33,6 +33,9 @@ static const struct change changes[] = {
      false},
     {"optimizer offloaded", {"fsdp.offload=optimizer"}, false},
     {"parameters offloaded", {"fsdp.offload=params"}, false},
+    {"activations offloaded", {"fsdp.offload_activations=true"}, false},
+    {"gradients offloaded", {"fsdp.offload_gradients=true"}, false},
+    {"products in 8 bits", {"model.linear_dtype=float8_e4m3"}, false},
 };
 
 static int answer_change(struct answer *out, const struct question *q, const struct change *change,
