@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary position embedding: Su et al., arXiv 2104.09864, with Hugging Face's pairing (i, i + D/2).
  */
-#include "kernel.cuh"
+#include "store.cuh"
 
 enum { THREADS = 256, FREQUENCIES = 128 };
 
@@ -96,8 +96,8 @@ template <class T> __global__ void rope_kernel(T *x, const T *from, rope_args p)
         lo[i] = a * c[i] - b * turn;
         hi[i] = b * c[i] + a * turn;
     }
-    store8(lower, pair, (size_t)half, aligned, lo);
-    store8(upper, pair, (size_t)half, aligned, hi);
+    store8_last(lower, pair, (size_t)half, aligned, lo);
+    store8_last(upper, pair, (size_t)half, aligned, hi);
 }
 
 extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, struct fsdp_err *err)
