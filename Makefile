@@ -517,8 +517,8 @@ $(SIMT_TESTS): $(BIN)/tests/%: $(OBJ)/tests/%.o $(call ar_of,tests) $(OBJ)/libsi
 	@mkdir -p $(@D)
 	$(call step,LD,$@)$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS_all)
 
-# One test has attention by cuDNN, too, of which a stand-in executes the graphs.
-CUDNN_SIM     := $(BIN)/tests/simt/test_cuda_cudnn
+# Tests that have attention by cuDNN, too, of which a stand-in executes the graphs.
+CUDNN_SIM     := $(BIN)/tests/simt/test_cuda_cudnn $(BIN)/tests/simt/test_cuda_cudnn_dropout
 CUDNN_SIM_SRC := models/nn/cuda/attention.c $(wildcard models/nn/cuda/cudnn_*.c tests/simt/cudnn/*.c)
 $(OBJ)/simt-cudnn/%.o: %.c | $(READY)
 	@mkdir -p $(@D)

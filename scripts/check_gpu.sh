@@ -312,6 +312,7 @@ part_settings() {
     near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3
     near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3 model.linear_dtype=float8_e4m3
     near_cpu 1 2e-2 model.dropout=0.1
+    near_cpu 1 5e-2 model.dropout=0.1 model.attention_dropout=fast # which drops others than the CPU
     near_cpu 1 2e-2 "data.path=$lines" "data.eval_path=$lines" data.eval_rows=16 data.format=jsonl
     near_cpu 2 2e-2 lora.r=8 lora.base=nf4 model.path=tests/data/llama-tiny model.init=pretrained
     near_cpu 1 2e-2 lora.r=8 lora.dora=true model.path=tests/data/llama-tiny model.init=pretrained

@@ -29,6 +29,7 @@ enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE };
 enum config_progress { CONFIG_PROGRESS_AUTO, CONFIG_PROGRESS_LINE, CONFIG_PROGRESS_PLAIN };
 enum config_base { CONFIG_BASE_AUTO, CONFIG_BASE_NF4, CONFIG_BASE_NF4_EXPERTS };
 enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
+enum config_attention_dropout { CONFIG_DROPOUT_EXACT, CONFIG_DROPOUT_FAST };
 enum config_linear { CONFIG_LINEAR_AUTO, CONFIG_LINEAR_E4M3 };
 enum config_linear_grad { CONFIG_LINEAR_GRAD_E4M3, CONFIG_LINEAR_GRAD_E5M2 };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
@@ -52,6 +53,7 @@ struct config {
         int init; /* enum config_init */
         int64_t seed;
         double dropout;                      /* -1: as config.json says */
+        int attention_dropout;               /* enum config_attention_dropout */
         int linear_dtype, linear_grad_dtype; /* enum config_linear, config_linear_grad */
         struct fsdp_tunable_list linear_targets;
     } model;

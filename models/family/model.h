@@ -173,6 +173,9 @@ struct model_ops {
     void (*set_packed)(struct model *model);
     /* All of the model's dropouts get this probability, whatever config.json says. */
     void (*set_dropout)(struct model *model, double p);
+    /* Before describe: attention's dropout may drop what the device likes (nn_attention.drop_fast).
+     */
+    void (*set_fast_dropout)(struct model *model);
     int (*vocab_size)(const struct model *model);
     int (*max_seq_len)(const struct model *model);
     /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses

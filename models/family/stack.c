@@ -316,12 +316,14 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
     if ((int64_t)B * T > INT32_MAX / 2)
         return fsdp_err_set(err, FSDP_EINVAL, "micro-batch of %d x %d tokens is too large", B, T);
     m->max_documents = most_documents(m, B, T);
-    m->attention_nelem =
-        stack_attention_work(m, (struct nn_attention){.B = B,
-                                                      .Tq = T,
-                                                      .Tk = T,
-                                                      .documents = m->max_documents,
-                                                      .dtype = m->dtypes.activation});
+    m->attention_nelem = stack_attention_work(
+        m, (struct nn_attention){.B = B,
+                                 .Tq = T,
+                                 .Tk = T,
+                                 .documents = m->max_documents,
+                                 .dtype = m->dtypes.activation,
+                                 .drop.p = m->drop_fast ? (float)m->traits.attn_drop : 0,
+                                 .drop_fast = m->drop_fast});
     FSDP_TRY(fsdp_module_add(tree, -1, "", m->family->class_name.root, &m->root, err));
     struct fsdp_act_bytes root_act = {.saved = stack_root_layout(&root_mem, m, B, T, NULL)};
     FSDP_TRY(fsdp_module_set_act(tree, m->root, root_act, err));
@@ -439,6 +441,7 @@ struct nn_attention stack_attention(const struct model *m, const struct stack_bl
         .starts = blk->starts,
         .documents = blk->documents,
         .drop = stack_drop(blk->drop, blk->layer, STACK_ATTENTION, t->attn_drop),
+        .drop_fast = m->drop_fast,
     };
     if (sinks >= 0) {
         attention.sinks = blk->param[sinks].w;
@@ -476,6 +479,11 @@ void stack_set_dropout(struct model *m, double p)
     m->traits.attn_drop = p;
     if (m->family->drops_stream)
         m->traits.embed_drop = m->traits.resid_drop = p;
+}
+
+void stack_set_fast_dropout(struct model *m)
+{
+    m->drop_fast = true;
 }
 
 struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,

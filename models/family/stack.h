@@ -130,6 +130,7 @@ struct model {
     struct stack_rank head_rank;
     int head_lora_param[3]; /* its A, B and, of DoRA, magnitudes */
     bool is_packed;         /* rows may hold several documents */
+    bool drop_fast;         /* as in nn_attention */
     int max_B, max_T; /* the micro-batch that activations were declared for; 0: not described */
     /* Of that micro-batch, and of smaller ones: documents that attention is planned for, 0 where it
      * is not packed, and elements of nn_attention.work. */
@@ -409,6 +410,7 @@ const char *const *stack_wrap_classes(const struct model *m);
 int stack_set_device(struct model *m, const struct fsdp_device *device, struct fsdp_err *err);
 void stack_set_packed(struct model *m);
 void stack_set_dropout(struct model *m, double p);
+void stack_set_fast_dropout(struct model *m);
 const char *stack_own_prefix(const struct model *m);
 void stack_set_carried(struct model *m, const struct fsdp_tensor *tensors, int ntensors);
 const char *stack_family(const struct model *m);

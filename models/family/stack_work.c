@@ -105,7 +105,8 @@ static int add_attention(const struct model *m, struct fsdp_module_tree *tree, i
                                        .sinks = m->place[STACK_SINKS].weight >= 0 ? m : NULL,
                                        .documents = m->is_packed ? B : 0,
                                        .dtype = type,
-                                       .drop.p = (float)t->attn_drop};
+                                       .drop.p = (float)t->attn_drop,
+                                       .drop_fast = m->drop_fast};
     struct work_list list = {.nitems = 0};
     const double rows = (double)B * T;
     double nbytes = work_branch_nbytes(rows, t->dim, type);

@@ -157,6 +157,7 @@ bool nn_cuda_add_reason(struct nn_cuda_reasons *to, const char *why)
 
 enum { ROOM_ALIGN = 256, CONSTANT_NBYTES = 256 };
 enum { LEAST_DOCUMENTS = 8, PACKED_CAPABILITY = 90, PACKED_D_MULTIPLE = 16 };
+enum { SEEDS_NBYTES = 32, MASK_CAPABILITY = 100 }; /* where dropout keeps its mask in memory */
 
 /* Its backward pass takes the longer heads on Hopper alone. */
 static int most_D(int capability)
@@ -167,9 +168,12 @@ static int most_D(int capability)
 /* Of packed documents. On GPUs before 9.0 cuDNN keeps dq in fp32 for as many whole sequences as
  * there are documents, and NVIDIA's frontend refuses statistics that lie behind one another there;
  * it knows of wrong results for heads that are no multiple of 16. Deterministic plans take memory
- * by the square of the longest for each document. Begins in elements are 32-bit numbers. */
+ * by the square of the longest for each document, and so does dropout from 10.0 on. Begins in
+ * elements are 32-bit numbers. */
 static const char *beyond_packed(const struct nn_attention *a, int capability)
 {
+    if (a->drop.p > 0 && capability >= MASK_CAPABILITY)
+        return "dropout in rows of several documents on a GPU from compute capability 10.0 on";
     if (nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC)
         return "several documents in a row with FSDP_CUDA_ATTENTION=deterministic";
     if (capability < PACKED_CAPABILITY)
@@ -187,8 +191,11 @@ const char *nn_cuda_beyond_cudnn(const struct nn_attention *a, bool packed, int 
 {
     if (a->dtype == FSDP_F32)
         return "fp32";
-    if (a->drop.p > 0)
-        return "dropout";
+    if (a->drop.p > 0 && !a->drop_fast)
+        return "dropout (model.attention_dropout: fast is cuDNN's)";
+    if (a->drop.p > 0 && capability >= MASK_CAPABILITY &&
+        nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC)
+        return "dropout with FSDP_CUDA_ATTENTION=deterministic from compute capability 10.0 on";
     if (a->softcap > 0)
         return "capped scores";
     if (a->sinks)
@@ -230,6 +237,7 @@ struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *s, struct nn_cuda
     const size_t begins = way.documents ? (size_t)way.documents + 1 : 0;
     const size_t heads = way.documents && s->NH != s->NKV ? nq : 0;
     return (struct nn_cuda_room){
+        .seeds = round_up(way.drops ? SEEDS_NBYTES : 0, ROOM_ALIGN),
         .table = round_up(begins * sizeof(int32_t), ROOM_ALIGN),
         .delta = round_up(rows * (size_t)s->NH * sizeof(float), ROOM_ALIGN),
         .accum = round_up(way.deterministic ? 0 : nq * sizeof(float), ROOM_ALIGN),
@@ -245,7 +253,7 @@ size_t nn_cuda_cudnn_work_nelem(const struct nn_attention *shape, struct nn_cuda
                                 size_t forward_nbytes, size_t backward_nbytes)
 {
     const struct nn_cuda_room r = nn_cuda_room_of(shape, way, backward_nbytes);
-    const size_t tables = NN_CUDA_NTABLES * r.table, forward = tables + forward_nbytes;
+    const size_t tables = r.seeds + NN_CUDA_NTABLES * r.table, forward = tables + forward_nbytes;
     const size_t backward =
         tables + r.delta + r.accum + r.dq + r.dk + r.dv + r.dk_heads + r.dv_heads + r.workspace;
     const size_t most = backward > forward ? backward : forward;
@@ -260,7 +268,8 @@ static size_t packed_workspace(size_t documents, bool backward)
 }
 
 /* With heads that share keys, dk and dv of each; deterministic, what is summed of two tiles; before
- * compute capability 9.0, dq in fp32 once more. */
+ * compute capability 9.0, dq in fp32 once more; from 10.0 on, a bit for each probability that may
+ * be dropped. */
 size_t nn_cuda_cudnn_workspace(const struct nn_attention *s, struct nn_cuda_way way, bool backward,
                                int capability)
 {
@@ -270,6 +279,8 @@ size_t nn_cuda_cudnn_workspace(const struct nn_attention *s, struct nn_cuda_way 
 
     if (way.documents)
         return packed_workspace((size_t)way.documents, backward);
+    if (way.drops && capability >= MASK_CAPABILITY)
+        nbytes += heads * tiles * tiles / 8;
     if (backward && s->NH != s->NKV)
         nbytes += 2 * sizeof(uint16_t) * heads * T * D;
     if (backward && way.deterministic)

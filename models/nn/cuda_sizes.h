@@ -86,15 +86,17 @@ int nn_cuda_documents_step(int documents);
 struct nn_cuda_way {
     bool deterministic;
     int documents; /* of packed plans; 0: rows are sequences */
+    bool drops;
 };
 /* Bytes of the pieces of work of cuDNN's backward plan for B sequences of T, in the order in which
- * they lie, each a multiple of 256: one of the tables of packed documents, sums of d_o o, dq in
+ * they lie, each a multiple of 256: seeds of dropout, one of the tables of packed documents, sums
+ * of d_o o, dq in
  * fp32, gradients that cannot take the place of q, k and v while the kernel reads them, those of
  * keys and values for each head of q, where packed documents share keys among heads, and cuDNN's
  * workspace. */
 enum { NN_CUDA_NTABLES = 4 };
 struct nn_cuda_room {
-    size_t table, delta, accum, dq, dk, dv, dk_heads, dv_heads, workspace;
+    size_t seeds, table, delta, accum, dq, dk, dv, dk_heads, dv_heads, workspace;
 };
 struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *shape, struct nn_cuda_way way,
                                     size_t workspace_nbytes);

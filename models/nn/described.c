@@ -17,7 +17,8 @@ static size_t work_of(const struct nn_attention *shape, struct nn_cuda_way way, 
 static size_t attention_work(const struct nn_attention *shape, int capability)
 {
     const bool plain = nn_cuda_attention_chosen() == NN_CUDA_PLAIN;
-    struct nn_cuda_way way = {.deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC};
+    struct nn_cuda_way way = {.deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC,
+                              .drops = shape->drop.p > 0};
     size_t most = nn_cuda_plain_attention_work_nelem(shape);
 
     if (!plain && !nn_cuda_beyond_cudnn(shape, false, capability)) {
@@ -55,6 +56,19 @@ static size_t attention_work_ampere(const struct nn_attention *shape)
     return attention_work(shape, 80);
 }
 
+static size_t attention_work_blackwell(const struct nn_attention *shape)
+{
+    return attention_work(shape, 100);
+}
+
+/* Those that are described, by compute capability. */
+enum { NDESCRIBED = 3 };
+static const struct {
+    int capability;
+    size_t (*attention_work)(const struct nn_attention *shape);
+} gpus[NDESCRIBED] = {
+    {80, attention_work_ampere}, {90, attention_work_hopper}, {100, attention_work_blackwell}};
+
 /* Is there, as on GPUs that make activations in products; plans ask for no more. */
 static int activated(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
                      struct fsdp_err *err)
@@ -64,12 +78,12 @@ static int activated(struct fsdp_lane *lane, const struct nn_activated *args, bo
     return FSDP_OK;
 }
 
-static struct nn_ops described[2];
+static struct nn_ops described[NDESCRIBED];
 static pthread_once_t described_once = PTHREAD_ONCE_INIT;
 
 static void fill_tables(void)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < NDESCRIBED; i++) {
         described[i] = nn_cpu_ops;
         described[i].name = "cuda";
         described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
@@ -77,26 +91,37 @@ static void fill_tables(void)
         described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
         described[i].activated_forward = described[i].activated_backward_input =
             i ? activated : NULL;
-        described[i].attention_work_nelem = i ? attention_work_hopper : attention_work_ampere;
+        described[i].attention_work_nelem = gpus[i].attention_work;
     }
 }
 
 const struct nn_ops *nn_cuda_described_ops(int capability)
 {
+    int last = 0;
+
     pthread_once(&described_once, fill_tables);
-    return &described[capability >= 90];
+    while (last + 1 < NDESCRIBED && gpus[last + 1].capability <= capability)
+        last++;
+    return &described[last];
 }
 
 double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *shape)
 {
-    const bool ampere = ops == &described[0], packed = shape->documents > 0;
-    const char *why = nn_cuda_beyond_cudnn(shape, packed, ampere ? 80 : 90);
+    const bool packed = shape->documents > 0;
+    bool is_described = false;
+    int capability = 90; /* of a GPU that is here, whose own kernels say what they do */
 
     if (strcmp(ops->name, "cuda") != 0 || shape->dtype == FSDP_F32)
         return 1;
+    for (int i = 0; i < NDESCRIBED; i++)
+        if (ops == &described[i]) {
+            is_described = true;
+            capability = gpus[i].capability;
+        }
+    const char *why = nn_cuda_beyond_cudnn(shape, packed, capability);
     if (!why && nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
         why = "FSDP_CUDA_ATTENTION=plain";
-    if (why && (ampere || ops == &described[1]))
+    if (why && is_described)
         warn_once(why);
     return why ? PLAIN_TIMES : 1;
 }

@@ -210,7 +210,9 @@ struct nn_attention_left {
  * bit-equal to the same document alone. With `window` a query sees only the last `window` of
  * these keys, itself among them. A score s becomes softcap * tanh(s / softcap) before the softmax.
  * A head's sink is one more score in the sum of its softmax, which no value belongs to. `drop`
- * applies to the probabilities. The backward pass works in place: dq over q, dk over k, dv over v.
+ * applies to the probabilities; with `drop_fast` a device may drop others than nn_drop says, of
+ * which it has faster kernels: the same ones in both directions, and others for other keys and
+ * batches. The backward pass works in place: dq over q, dk over k, dv over v.
  */
 struct nn_attention {
     void *q;         /* (B, Tq, NH, D) */
@@ -233,6 +235,7 @@ struct nn_attention {
     float dsinks_beta; /* as beta */
     enum fsdp_dtype dtype, w_dtype, dw_dtype;
     struct nn_drop drop;
+    bool drop_fast;
 };
 
 enum nn_act {

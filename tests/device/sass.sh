@@ -91,6 +91,7 @@ begin_kernel                  0  0 0  the same
 positions_kernel              0  0 0  one number of a token
 split_tokens_kernel           0  0 0  the same
 documents_kernel              0  0 0  the same
+seeds_kernel                  0  0 0  two numbers
 rope_table_kernel             0  0 0  sines of one angle
 clip_kernel                   0  0 0  one number
 loss_*_kernel                 0  0 0  the same

@@ -29,6 +29,22 @@ static const struct sdpa_shape shapes[] = {
     {2, 1024, 8, 8, 100, FSDP_BF16, 0}, /* no head that cuDNN has */
 };
 
+/* Dropout. */
+static const struct sdpa_shape dropped_shapes[] = {
+    {4, 4096, 32, 8, 128, FSDP_BF16, 0, .drop_p = 0.1f},
+    {8, 1024, 12, 12, 64, FSDP_BF16, 0, .drop_p = 0.1f},
+    {1, 1024, 12, 12, 64, FSDP_BF16, 1, .drop_p = 0.1f},
+    {2, 1000, 4, 2, 64, FSDP_F16, 0, 33, .drop_p = 0.25f},
+    {.B = 64,
+     .T = 1024,
+     .NH = 8,
+     .NKV = 2,
+     .D = 128,
+     .dtype = FSDP_BF16,
+     .packed = 1,
+     .drop_p = 0.1f},
+};
+
 /* Packed documents. */
 static const struct sdpa_shape packed_shapes[] = {
     {.B = 64, .T = 1024, .NH = 8, .NKV = 2, .D = 128, .dtype = FSDP_BF16, .packed = 1},
@@ -69,7 +85,8 @@ static long beyond(const struct sdpa_shape *s, bool backward, int capability, in
                                    .window = s->window,
                                    .dtype = (enum fsdp_dtype)s->dtype};
     const struct nn_cuda_way way = {.deterministic = s->deterministic,
-                                    .documents = s->packed ? s->B : 0};
+                                    .documents = s->packed ? s->B : 0,
+                                    .drops = s->drop_p > 0};
     return (long)(nbytes - (int64_t)nn_cuda_cudnn_workspace(&a, way, backward, capability));
 }
 
@@ -83,10 +100,10 @@ static void ask(const struct sdpa_shape *s, bool backward, const struct cudnn_ap
 
     (backward ? sdpa_backward_graph : sdpa_forward_graph)(&g, s);
     int rc = graph_plan(&plan, &nbytes, &g, NULL, prop, &err);
-    printf("%s%s B%d T%d heads %d/%d of %d %s%s%s: %s", s->packed ? "packed " : "",
+    printf("%s%s B%d T%d heads %d/%d of %d %s%s%s%s: %s", s->packed ? "packed " : "",
            backward ? "backward" : "forward", s->B, s->T, s->NH, s->NKV, s->D,
            fsdp_dtype_name((enum fsdp_dtype)s->dtype), s->deterministic ? " deterministic" : "",
-           s->window ? " window" : "",
+           s->window ? " window" : "", s->drop_p > 0 ? " dropout" : "",
            !rc                                     ? "planned"
            : strstr(err.text, "cuLibraryLoadData") ? "compiled"
                                                    : err.text);
@@ -98,14 +115,16 @@ static void ask(const struct sdpa_shape *s, bool backward, const struct cudnn_ap
     graph_close(&g);
 }
 
-/* argv[1]: compute capability, 90 for 9.0; argv[2], argv[3]: so many shapes, and packed ones,
- * alone. */
+/* argv[1]: compute capability, 90 for 9.0; argv[2], argv[3], argv[4]: so many shapes, packed ones,
+ * and ones with dropout, alone. */
 int main(int argc, char **argv)
 {
     const int capability = argc > 1 ? atoi(argv[1]) : 90;
     const size_t nshapes = argc > 2 ? (size_t)atoi(argv[2]) : sizeof shapes / sizeof *shapes;
     const size_t npacked =
         argc > 3 ? (size_t)atoi(argv[3]) : sizeof packed_shapes / sizeof *packed_shapes;
+    const size_t ndropped =
+        argc > 4 ? (size_t)atoi(argv[4]) : sizeof dropped_shapes / sizeof *dropped_shapes;
     const struct cudnn_api *api;
     struct fsdp_err err = FSDP_ERR_INIT;
     cudnnBackendDescriptor_t prop;
@@ -120,5 +139,7 @@ int main(int argc, char **argv)
         ask(&shapes[i / 2], i % 2, api, capability, prop);
     for (size_t i = 0; i < 2 * npacked; i++)
         ask(&packed_shapes[i / 2], i % 2, api, capability, prop);
+    for (size_t i = 0; i < 2 * ndropped; i++)
+        ask(&dropped_shapes[i / 2], i % 2, api, capability, prop);
     return 0;
 }

@@ -21,8 +21,8 @@ bash "$TOP/tests/lib/cudnn_driver.sh" "$lib/stubs/libcuda.so" libcuda.so.1 || ex
 $TEST_CC -std=gnu11 -O1 -D_GNU_SOURCE -DHAVE_CUDNN=1 -I"$TOP/models" -I"$TOP/models/nn/cuda" \
     -I"$TOP/libfsdp/include" -isystem "$cuda/include" -o plans "$TOP/tests/simt/cudnn_plans.c" \
     "$TOP"/models/nn/cuda/cudnn_{sdpa,graph}.c "$TOP/models/nn/cuda_sizes.c" "$BIN/../lib/libfsdp.a" -lm -ldl -lrt -pthread || exit 1
-# compute capability, log, shapes, packed shapes
-plans() { LD_LIBRARY_PATH="$TEST_TMP:$lib" ./plans "$1" ${3:+"$3"} ${4:+"$4"} >"$2" 2>&1; }
+# compute capability, log, shapes, packed shapes, shapes with dropout
+plans() { LD_LIBRARY_PATH="$TEST_TMP:$lib" ./plans "$1" "${@:3}" >"$2" 2>&1; }
 plans 90 log
 
 compiled() { # shape, text
@@ -41,6 +41,10 @@ compiled 'B2 T300 heads 4/2 of 256 BF16' 'heads of 256'
 compiled 'B64 T1024 heads 8/2 of 128 BF16' 'packed documents, grouped heads'
 compiled 'B8 T1000 heads 6/6 of 64 F16' 'packed documents of fp16'
 compiled 'B128 T500 heads 4/1 of 256 BF16 window' 'packed documents, a window, heads of 256'
+compiled 'B4 T4096 heads 32/8 of 128 BF16 dropout' 'dropout'
+compiled 'B1 T1024 heads 12/12 of 64 BF16 deterministic dropout' 'deterministic, dropout'
+compiled 'B2 T1000 heads 4/2 of 64 F16 window dropout' 'a window, dropout'
+compiled 'B64 T1024 heads 8/2 of 128 BF16 dropout' 'packed documents, dropout'
 test "$(grep -c 'of 100 BF16: cuDNN, .*NOT_SUPPORTED' log)" = 2
 ok $? 'heads of 100 are refused in its words'
 
@@ -49,9 +53,9 @@ workspaces() {
     awk -v least="$2" -v most="$3" -v count="$4" '/ planned / { n++; bad += $NF < least || $NF > most }
         END { exit !(n == count && !bad) }' "$1" || { sed 's/^/# /' "$1"; false; }
 }
-workspaces log 0 0 28
+workspaces log 0 0 38
 ok $? 'compute capability 9.0: workspaces are to the byte those that a plan without a GPU counts on'
-plans 80 log80 2 1
+plans 80 log80 2 1 0
 grep -v packed log80 >whole
 workspaces whole -256 0 4
 ok $? '8.0: within 256 bytes'
@@ -59,8 +63,8 @@ ok $? '8.0: within 256 bytes'
 nbytes=$(sed -n 's/^packed backward.* (\([0-9]*\) bytes).*/\1/p' log80)
 test "${nbytes:-0}" -ge $((64 * 1024 * 8 * 128 * 4))
 ok $? "8.0: packed documents take ${nbytes:-no} bytes, which is why they are not planned there"
-plans 100 log100 2 0
-workspaces log100 -256 0 4
-ok $? '10.0: within 256 bytes'
+plans 100 log100 2 0 2
+workspaces log100 -256 0 8
+ok $? '10.0: within 256 bytes, with a bit for each probability that dropout may drop'
 echo "1..$n"
 exit $bad

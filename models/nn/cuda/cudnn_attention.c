@@ -10,11 +10,15 @@
  * A batch of fewer rows than planned, the last one of an evaluation, goes through packed plans with
  * a document a row, or its rows go one by one through a forward plan for one.
  *
+ * Dropout is cuDNN's where the caller lets the device choose what is dropped. Its random numbers
+ * depend on a seed and on the place in the plan's batch: each run has a seed of its own, which is
+ * made of the caller's key and the number of the run's first row.
+ *
  * A deterministic backward pass takes memory by the square of the sequence, so its plans are for
  * one sequence, and the batch goes through them one by one. Gradients cannot take the place of q, k
  * and v while the kernel reads them: they lie in work memory first,
  *
- *     work   [ tables | delta | dq in fp32 | dq | dk | dv | dk, dv of heads | workspace ]
+ *     work   [ seeds | tables | delta | dq in fp32 | dq | dk | dv | dk, dv of heads | workspace ]
  */
 #include <float.h>
 #include <math.h>
@@ -27,8 +31,13 @@
 #include "cudnn_sdpa.h"
 
 enum { MOST_DEVICES = 64, ALIGNMENT = 256 };
-enum { MOST_DOCUMENTS = 1 << 20 };
-enum { LEAST_PACKED = 91100, LAST_OF_MULTIPLES = 91500, MULTIPLE = 128 };
+enum { MOST_DOCUMENTS = 1 << 20, SEEDS_APART = 16 };
+enum {
+    LEAST_PACKED = 91100,
+    LEAST_DROPPED_WINDOW = 91002,
+    LAST_OF_MULTIPLES = 91500,
+    MULTIPLE = 128
+};
 
 struct plans {
     struct sdpa_shape shape; /* its B: sequences, or documents, at once */
@@ -37,6 +46,7 @@ struct plans {
     bool none; /* they could not be made, which is not tried again */
     cudnnBackendDescriptor_t forward, backward;
     int64_t forward_nbytes, backward_nbytes; /* workspaces */
+    float kept, kept_inverse;                /* 1 - p of dropout, and 1 / (1 - p) */
     struct plans *next;
 };
 
@@ -58,6 +68,11 @@ static int32_t window_of(const struct nn_attention *a)
     return a->window < a->Tk ? a->window : 0;
 }
 
+static float drop_p(const struct nn_attention *a)
+{
+    return a->drop_fast ? a->drop.p : 0;
+}
+
 static struct sdpa_shape shape_of(const struct nn_attention *a, enum plan_kind kind, int documents)
 {
     const bool deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC;
@@ -72,7 +87,8 @@ static struct sdpa_shape shape_of(const struct nn_attention *a, enum plan_kind k
                                .dtype = (int32_t)a->dtype,
                                .deterministic = deterministic,
                                .window = window_of(a),
-                               .packed = kind == OF_PACKED};
+                               .packed = kind == OF_PACKED,
+                               .drop_p = drop_p(a)};
 }
 
 static int rows_of(const struct nn_attention *a, enum plan_kind kind)
@@ -96,7 +112,7 @@ static struct plans *find_plans(const struct nn_attention *a, enum plan_kind kin
 /* Of one run of a plan. */
 struct room {
     struct nn_cuda_documents tables;
-    void *delta, *accum, *dq, *dk, *dv, *dk_heads, *dv_heads, *workspace;
+    void *seeds, *delta, *accum, *dq, *dk, *dv, *dk_heads, *dv_heads, *workspace;
 };
 
 /* Work memory lies as its caller has it. */
@@ -108,7 +124,8 @@ static void *begin_of(void *work)
 static struct nn_cuda_way way_of(const struct plans *p)
 {
     return (struct nn_cuda_way){.deterministic = p->shape.deterministic,
-                                .documents = p->shape.packed ? p->shape.B : 0};
+                                .documents = p->shape.packed ? p->shape.B : 0,
+                                .drops = p->shape.drop_p > 0};
 }
 
 static void *take_piece(char **at, size_t nbytes)
@@ -130,6 +147,7 @@ static struct room place_tensors(const struct plans *p, const struct nn_attentio
                                 .k_nelem = a->NKV * a->D,
                                 .stats_nelem = a->NH}};
 
+    r.seeds = take_piece(&at, n.seeds);
     r.tables.lengths = take_piece(&at, n.table);
     r.tables.q_begins = take_piece(&at, n.table);
     r.tables.k_begins = take_piece(&at, n.table);
@@ -188,6 +206,9 @@ static int check_version(const struct plans *p, size_t version, struct fsdp_err 
     if (p->shape.packed && version < LEAST_PACKED)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "several documents in a row: cuDNN %zu is older than 9.11", version);
+    if (p->shape.drop_p > 0 && p->shape.window && version < LEAST_DROPPED_WINDOW)
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "dropout with a window: cuDNN %zu is older than 9.10.2", version);
     if (!p->shape.packed && version <= LAST_OF_MULTIPLES && p->shape.T % MULTIPLE)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "rows of %d positions: cuDNN %zu takes multiples of %d, 9.15.1 and "
@@ -235,6 +256,8 @@ static size_t plan_for(const struct nn_attention *a, enum plan_kind kind, int do
     p->shape = shape_of(a, kind, documents);
     p->B = rows_of(a, kind);
     p->ordinal = ordinal;
+    p->kept = 1 - p->shape.drop_p;
+    p->kept_inverse = 1 / p->kept;
     p->none = make(p, kind != OF_ROW, &err) != FSDP_OK;
     if (p->none)
         fsdp_log(FSDP_LOG_WARN, "attention: " NN_CUDA_SLOW ", because of: %s%s", text_of(kind),
@@ -259,23 +282,34 @@ static size_t plan_packed(const struct nn_attention *a, int ordinal)
     return most;
 }
 
-size_t cudnn_attention_plan(const struct nn_attention *shape, bool packed)
+/* lock is held. */
+static size_t plan_shape(const struct nn_attention *shape, bool packed, int ordinal)
 {
     size_t nelem[NKINDS] = {0}, most = 0;
+
+    nelem[OF_BATCH] = plan_for(shape, OF_BATCH, 0, ordinal);
+    if (packed)
+        nelem[OF_PACKED] = plan_packed(shape, ordinal);
+    if (nelem[OF_BATCH] && !nelem[OF_PACKED] && shape->B > 1 && shape->drop.p <= 0)
+        nelem[OF_ROW] = plan_for(shape, OF_ROW, 0, ordinal);
+    for (int i = 0; i < NKINDS; i++)
+        most = nelem[i] > most ? nelem[i] : most;
+    return most;
+}
+
+size_t cudnn_attention_plan(const struct nn_attention *shape, bool packed)
+{
+    struct nn_attention whole = *shape; /* evaluation drops nothing */
     int ordinal;
 
     if (cudaGetDevice(&ordinal))
         return 0;
+    whole.drop.p = 0;
     pthread_mutex_lock(&lock);
-    nelem[OF_BATCH] = plan_for(shape, OF_BATCH, 0, ordinal);
-    if (packed)
-        nelem[OF_PACKED] = plan_packed(shape, ordinal);
-    if (nelem[OF_BATCH] && !nelem[OF_PACKED] && shape->B > 1)
-        nelem[OF_ROW] = plan_for(shape, OF_ROW, 0, ordinal);
+    const size_t nelem = plan_shape(&whole, packed, ordinal);
+    const size_t dropped = shape->drop.p > 0 ? plan_shape(shape, packed, ordinal) : 0;
     pthread_mutex_unlock(&lock);
-    for (int i = 0; i < NKINDS; i++)
-        most = nelem[i] > most ? nelem[i] : most;
-    return most;
+    return dropped > nelem ? dropped : nelem;
 }
 
 /* ---- running them ---------------------------------------------------------------------------- */
@@ -307,7 +341,7 @@ static struct plans *choose_plans(const struct nn_attention *a, int ordinal)
     for (int n = nn_cuda_documents_step(packed ? a->documents : a->B); !p && n <= MOST_DOCUMENTS;
          n *= 2)
         p = usable(find_plans(a, OF_PACKED, n, ordinal));
-    return p || packed ? p : usable(find_plans(a, OF_ROW, 0, ordinal));
+    return p || packed || a->drop.p > 0 ? p : usable(find_plans(a, OF_ROW, 0, ordinal));
 }
 
 static struct plans *planned(const struct fsdp_lane *lane, const struct nn_attention *a)
@@ -387,6 +421,13 @@ static void *sequence(const struct plans *p, const void *x, int b, int heads)
     return nn_at(x, (enum fsdp_dtype)p->shape.dtype, (size_t)b * nelem);
 }
 
+/* Of the run from sequence b on. */
+static uint64_t seed_of(const struct nn_attention *a, int b)
+{
+    const uint64_t place[] = {a->drop.key, a->drop.first_row + (uint64_t)b};
+    return fsdp_hash(FSDP_HASH_SEED, place, sizeof place);
+}
+
 /* From sequence b on; packed, b is 0. */
 static void name_inputs(struct pack *pack, const struct plans *p, const struct nn_attention *a,
                         int b, const struct room *r)
@@ -405,6 +446,11 @@ static void name_inputs(struct pack *pack, const struct plans *p, const struct n
         name(pack, SDPA_WINDOW, &p->shape.window);
     name(pack, SDPA_MINUS_INF,
          !cudnn_open(&api, NULL) && api->get_version() < 91000 ? &least : &minus_inf);
+    if (p->shape.drop_p > 0) {
+        name(pack, SDPA_SEED, r->seeds);
+        name(pack, SDPA_OFFSET, (char *)r->seeds + SEEDS_APART);
+        name(pack, SDPA_KEPT_INVERSE, &p->kept_inverse);
+    }
     if (!p->shape.packed)
         return;
     name(pack, SDPA_LENGTHS, r->tables.lengths);
@@ -431,6 +477,8 @@ int cudnn_attention_forward(struct fsdp_lane *lane, const struct nn_attention *a
     for (int b = 0; b < a->B; b += at_once(p, a)) {
         struct pack pack = {.n = 0};
         name_inputs(&pack, p, a, b, &r);
+        if (p->shape.drop_p > 0)
+            FSDP_TRY(nn_cuda_seeds(lane, r.seeds, seed_of(a, b), err));
         FSDP_TRY(run_plan(lane, p, false, &pack, r.workspace, err));
     }
     return FSDP_OK;
@@ -452,13 +500,18 @@ static int backward_piece(struct fsdp_lane *lane, const struct plans *p,
     name(&pack, SDPA_DK, r->dk);
     name(&pack, SDPA_DV, r->dv);
     name(&pack, SDPA_DELTA, r->delta);
-    name(&pack, SDPA_ONE, &one);
+    if (p->shape.drop_p > 0)
+        name(&pack, SDPA_KEPT, &p->kept);
+    else
+        name(&pack, SDPA_ONE, &one);
     if (!p->shape.deterministic)
         name(&pack, SDPA_DQ_ACCUM, r->accum);
     if (p->shape.packed && a->NH != a->NKV) {
         name(&pack, SDPA_DK_HEADS, r->dk_heads);
         name(&pack, SDPA_DV_HEADS, r->dv_heads);
     }
+    if (p->shape.drop_p > 0)
+        FSDP_TRY(nn_cuda_seeds(lane, r->seeds, seed_of(a, b), err));
     FSDP_TRY(run_plan(lane, p, true, &pack, r->workspace, err));
     if (a->left && at_once(p, a) == a->B) {
         *a->left = (struct nn_attention_left){.dq = r->dq, .dk = r->dk};

@@ -193,6 +193,24 @@ void graph_reduce(struct graph *g, cudnnReduceTensorOp_t how, graph_tensor x, gr
     finalize_op(g, op, "operation of a reduction");
 }
 
+void graph_bernoulli(struct graph *g, graph_tensor seed, graph_tensor offset, double probability,
+                     graph_tensor y)
+{
+    const cudnnRngDistribution_t distribution = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
+    cudnnBackendDescriptor_t rng = create(g, CUDNN_BACKEND_RNG_DESCRIPTOR);
+    set_attribute(g, rng, CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, 1,
+                  &distribution);
+    set_attribute(g, rng, CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1,
+                  &probability);
+    finalize(g, rng, "random numbers");
+    cudnnBackendDescriptor_t op = create(g, CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_RNG_YDESC, y);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_RNG_DESC, rng);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_RNG_SEED, seed);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, offset);
+    finalize_op(g, op, "operation of random numbers");
+}
+
 void graph_reshape(struct graph *g, graph_tensor x, graph_tensor y)
 {
     cudnnBackendDescriptor_t op = create(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);

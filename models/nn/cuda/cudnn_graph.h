@@ -61,6 +61,9 @@ void graph_matmul(struct graph *g, graph_tensor a, graph_tensor b, graph_tensor 
 void graph_pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math, int64_t axis,
                      graph_tensor x, graph_tensor b, graph_tensor t, graph_tensor y);
 void graph_reduce(struct graph *g, cudnnReduceTensorOp_t op, graph_tensor x, graph_tensor y);
+/* y: 1 with this probability, else 0; seed, offset: int64 in memory. */
+void graph_bernoulli(struct graph *g, graph_tensor seed, graph_tensor offset, double probability,
+                     graph_tensor y);
 void graph_reshape(struct graph *g, graph_tensor x, graph_tensor y);
 
 /* The first plan that cuDNN's heuristics name and that can be made; deviceprop: NULL, or what to

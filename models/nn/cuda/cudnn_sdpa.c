@@ -6,8 +6,11 @@
  *
  *   forward    S = Q K' scale, -inf right of the diagonal;  lse = max + log(sum exp(S - max));
  *              P = exp(S - max) / sum;  O = P V
+ *   dropout    P M / (1 - p) in place of P, M being 1 with the probability 1 - p, else 0
  *   backward   delta = sum(dO O);  P = exp(Q K' scale - lse), 0 right of the diagonal;
  *              dV = P' dO;  dS = P (dO V' - delta) scale;  dK = dS' Q;  dQ = dS K
+ *   dropout    delta (1 - p) in place of delta, P M / (1 - p) in dV,
+ *              dS = P (dO V' M - delta) / (1 - p) scale
  *
  * A window masks in the same way what lies too far left of the diagonal. Packed documents are
  * sequences that begin where a table says, (positions, heads, D) in memory, the statistics
@@ -183,6 +186,24 @@ static struct graph_sizes of_rows(const struct sizes *z)
     return (struct graph_sizes){.m = z->lengths, .k = z->lengths};
 }
 
+/* M */
+static graph_tensor mask_of(struct graph *g, const struct sdpa_shape *s)
+{
+    graph_tensor seed = memory(g, SDPA_SEED, CUDNN_DATA_INT64, dense(1, 1, 1, 1));
+    graph_tensor offset = memory(g, SDPA_OFFSET, CUDNN_DATA_INT64, dense(1, 1, 1, 1));
+    graph_tensor mask = passing(g, F32, scores_of(s));
+    graph_bernoulli(g, seed, offset, 1 - (double)s->drop_p, mask);
+    return mask;
+}
+
+/* y = x M / (1 - p) */
+static void drop_scores(struct graph *g, const struct sdpa_shape *s, graph_tensor x,
+                        graph_tensor mask, graph_tensor inverse, graph_tensor y)
+{
+    graph_tensor masked = apply(g, CUDNN_POINTWISE_MUL, x, mask, scores_of(s));
+    graph_pointwise(g, CUDNN_POINTWISE_MUL, F32, -1, masked, inverse, NULL, y);
+}
+
 void sdpa_forward_graph(struct graph *g, const struct sdpa_shape *s)
 {
     const cudnnDataType_t type = type_of(s);
@@ -206,7 +227,12 @@ void sdpa_forward_graph(struct graph *g, const struct sdpa_shape *s)
     graph_reduce(g, CUDNN_REDUCE_TENSOR_ADD, e, sum);
     graph_tensor log_sum = apply(g, CUDNN_POINTWISE_LOG, sum, NULL, sums);
     graph_pointwise(g, CUDNN_POINTWISE_ADD, F32, -1, most, log_sum, NULL, lse);
-    graph_pointwise(g, CUDNN_POINTWISE_DIV, F32, -1, e, sum, NULL, P);
+    if (s->drop_p > 0) {
+        graph_tensor whole = apply(g, CUDNN_POINTWISE_DIV, e, sum, scores);
+        drop_scores(g, s, whole, mask_of(g, s), value(g, SDPA_KEPT_INVERSE, F32), P);
+    } else {
+        graph_pointwise(g, CUDNN_POINTWISE_DIV, F32, -1, e, sum, NULL, P);
+    }
     graph_matmul(g, P, V, O, of_rows(&z));
 }
 
@@ -258,7 +284,11 @@ void sdpa_backward_graph(struct graph *g, const struct sdpa_shape *s)
     graph_tensor dO = memory(g, SDPA_DO, type, q), dQ = memory(g, SDPA_DQ, type, q);
     graph_tensor dK = memory(g, SDPA_DK, type, kv), dV = memory(g, SDPA_DV, type, kv);
     graph_tensor lse = memory(g, SDPA_LSE, F32, stats), delta = memory(g, SDPA_DELTA, F32, stats);
-    graph_tensor scale = value(g, SDPA_SCALE, F32), one = value(g, SDPA_ONE, F32);
+    const bool drops = s->drop_p > 0;
+    graph_tensor scale = value(g, SDPA_SCALE, F32);
+    graph_tensor one = value(g, drops ? SDPA_KEPT : SDPA_ONE, F32);
+    graph_tensor inverse = drops ? value(g, SDPA_KEPT_INVERSE, F32) : NULL;
+    graph_tensor mask = drops ? mask_of(g, s) : NULL;
     graph_tensor minus_inf = value(g, SDPA_MINUS_INF, F32);
     graph_tensor S = passing(g, F32, scores), sums = passing(g, F32, sums_of(s));
     graph_tensor dP = passing(g, F32, scores), dS = passing(g, type, scores);
@@ -273,11 +303,19 @@ void sdpa_backward_graph(struct graph *g, const struct sdpa_shape *s)
     graph_tensor seen = s->packed ? inside(g, &z, scaled, minus_inf) : scaled;
     graph_tensor shifted = apply(g, CUDNN_POINTWISE_SUB, seen, lse, scores);
     graph_tensor P = apply(g, CUDNN_POINTWISE_EXP, causal(g, s, shifted, minus_inf), NULL, scores);
-    turned_product(g, &z, P, dO, dV, SDPA_DV_HEADS);
+    graph_tensor dropped = P;
+    if (drops) {
+        dropped = passing(g, F32, scores);
+        drop_scores(g, s, P, mask, inverse, dropped);
+    }
+    turned_product(g, &z, dropped, dO, dV, SDPA_DV_HEADS);
 
     graph_matmul(g, dO, V, dP, of_scores(&z));
-    graph_tensor centred = apply(g, CUDNN_POINTWISE_SUB, dP, delta, scores);
+    graph_tensor kept = drops ? apply(g, CUDNN_POINTWISE_MUL, dP, mask, scores) : dP;
+    graph_tensor centred = apply(g, CUDNN_POINTWISE_SUB, kept, delta, scores);
     graph_tensor weighted = apply(g, CUDNN_POINTWISE_MUL, centred, P, scores);
+    if (drops)
+        weighted = apply(g, CUDNN_POINTWISE_MUL, weighted, inverse, scores);
     graph_pointwise(g, CUDNN_POINTWISE_MUL, F32, -1, weighted, scale, NULL, dS);
     turned_product(g, &z, dS, Q, dK, SDPA_DK_HEADS);
 

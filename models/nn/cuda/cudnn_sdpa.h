@@ -12,6 +12,7 @@ struct sdpa_shape {
     int32_t deterministic; /* backward without atomics, for O(B NH T²) bytes of workspace */
     int32_t window;        /* 0: all keys */
     int32_t packed;
+    float drop_p; /* 0: no dropout */
 };
 
 /* Names of tensors in a graph. */
@@ -40,6 +41,11 @@ enum sdpa_uid {
     SDPA_STATS_BEGINS,
     SDPA_DK_HEADS,
     SDPA_DV_HEADS,
+    /* Dropout: int64 in memory, and by value 1 - p and 1 / (1 - p). */
+    SDPA_SEED,
+    SDPA_OFFSET,
+    SDPA_KEPT,
+    SDPA_KEPT_INVERSE,
     SDPA_NUIDS
 };
 

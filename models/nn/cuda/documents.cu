@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where packed documents begin and how long they are, for cuDNN's attention. */
+/* What cuDNN's attention reads in device memory: where packed documents begin and how long they
+ * are, and seeds of dropout. */
 #include "kernel.cuh"
 
 enum { THREADS = 1024 };
@@ -58,4 +59,18 @@ extern "C" int nn_cuda_documents(struct fsdp_lane *lane, const struct nn_cuda_do
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH(lane, documents_kernel, 1, THREADS, to, a->starts, a->T, a->B * a->T, a->most);
     return fsdp_cuda_launched(lane, "documents", err);
+}
+
+/* Two numbers of 64 bits, 16 bytes apart. */
+__global__ void seeds_kernel(uint64_t *to, uint64_t seed, uint64_t offset)
+{
+    to[0] = seed;
+    to[2] = offset;
+}
+
+extern "C" int nn_cuda_seeds(struct fsdp_lane *lane, void *to, uint64_t seed, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    LAUNCH(lane, seeds_kernel, 1, 1, (uint64_t *)to, seed, (uint64_t)0);
+    return fsdp_cuda_launched(lane, "seeds", err);
 }

@@ -167,6 +167,9 @@ struct nn_cuda_documents {
 int nn_cuda_documents(struct fsdp_lane *lane, const struct nn_cuda_documents *args,
                       struct fsdp_err *err);
 
+/* to: the seed and an offset of 0, int64, 16 bytes apart. */
+int nn_cuda_seeds(struct fsdp_lane *lane, void *to, uint64_t seed, struct fsdp_err *err);
+
 /* The compute capability of the GPU with this number: 90 for 9.0. */
 int nn_cuda_capability(int *out, int ordinal, struct fsdp_err *err);
 

@@ -195,6 +195,8 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
         p->ops->set_dropout(p->model, 0); /* both passes of a pair see the same model */
     else if (p->config->model.dropout >= 0)
         p->ops->set_dropout(p->model, p->config->model.dropout);
+    if (p->config->model.attention_dropout == CONFIG_DROPOUT_FAST)
+        p->ops->set_fast_dropout(p->model);
     FSDP_TRY(config_blame(p->config, train_adapter_open(&p->adapter, p->config, err), err));
     FSDP_TRY(config_blame(p->config, p->ops->set_lora(p->model, &p->adapter.lora, err), err));
     FSDP_TRY(check_base(p, err));

@@ -49,6 +49,7 @@ struct op {
     cudnnPointwiseMode_t mode;
     cudnnReduceTensorOp_t reduce;
     int64_t axis;
+    double probability;      /* of a random 1 */
     int in[3], out, size[3]; /* tensors, -1: none; size: m, n, k of a product */
 };
 struct graph {
@@ -141,7 +142,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t desc)
 
 static size_t nbytes_of(cudnnBackendAttributeType_t type)
 {
-    return type == CUDNN_TYPE_BOOLEAN ? sizeof(bool) : type <= CUDNN_TYPE_INT64 ? 8 : sizeof(int);
+    return type == CUDNN_TYPE_BOOLEAN ? sizeof(bool) : type <= CUDNN_TYPE_DOUBLE ? 8 : sizeof(int);
 }
 
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
@@ -212,10 +213,12 @@ static struct op op_of(struct graph *g, desc_t d)
         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
          CUDNN_ATTR_OPERATION_POINTWISE_TDESC},
         {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, 0, 0},
-        {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, 0, 0}};
+        {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, 0, 0},
+        {CUDNN_ATTR_OPERATION_RNG_SEED, CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, 0}};
     const cudnnBackendAttributeName_t out[] = {
         CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
-        CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC};
+        CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_ATTR_OPERATION_RESHAPE_YDESC,
+        CUDNN_ATTR_OPERATION_RNG_YDESC};
     const int kind = (int)d->type - CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
     desc_t how = child(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
 
@@ -231,6 +234,8 @@ static struct op op_of(struct graph *g, desc_t d)
     }
     if ((how = child(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC)))
         op.reduce = (cudnnReduceTensorOp_t)word(how, CUDNN_ATTR_REDUCTION_OPERATOR);
+    if ((how = child(d, CUDNN_ATTR_OPERATION_RNG_DESC)))
+        op.probability = *(double *)how->attr[CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY].values;
     return op;
 }
 
@@ -580,18 +585,48 @@ static void run_reshape(struct run *r, const struct op *op)
     keep(r, op->out);
 }
 
+/* A bit of a hash of seed, offset and place. */
+static void run_rng(struct run *r, const struct op *op)
+{
+    const uint64_t seed = *(const uint64_t *)r->at[op->in[0]];
+    const uint64_t offset = *(const uint64_t *)r->at[op->in[1]];
+    float *y = new_value(r, op->out);
+
+    for (uint64_t i = 0; i < nelem_of(&r->g->tensor[op->out]); i++) {
+        const uint64_t place[] = {seed, offset, i};
+        const uint64_t x = fsdp_hash(~FSDP_HASH_SEED, place, sizeof place) * 0x9e3779b97f4a7c15;
+        y[i] = (double)(x >> 11) * 0x1p-53 < op->probability;
+    }
+    keep(r, op->out);
+}
+
+static void run_op(struct run *r, const struct op *op)
+{
+    switch (op->type) {
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+        run_matmul(r, op);
+        return;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+        run_pointwise(r, op);
+        return;
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        run_reduce(r, op);
+        return;
+    case CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR:
+        run_rng(r, op);
+        return;
+    default:
+        run_reshape(r, op);
+    }
+}
+
 static void run_graph(void *arg)
 {
     struct run *r = *(struct run **)arg;
 
     memset(r->workspace, 0xff, WORKSPACE_NBYTES);
-    for (int i = 0; i < r->g->nops; i++) {
-        const struct op *op = &r->g->op[i];
-        (op->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR      ? run_matmul
-         : op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ? run_pointwise
-         : op->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR ? run_reduce
-                                                                    : run_reshape)(r, op);
-    }
+    for (int i = 0; i < r->g->nops; i++)
+        run_op(r, &r->g->op[i]);
     for (int i = 0; i < r->g->ntensors; i++)
         free(r->value[i]);
     let_go(r->g);
