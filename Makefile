@@ -571,7 +571,7 @@ $(PUBLISHED): $(BIN)/tests/plan/test_published
 # A stand-in for libfsdp-cuda.so on the CPU, whose memory the host cannot touch.
 OPAQUE := $(BIN)/tests/libfsdp-opaque.so
 tests: $(OPAQUE)
-$(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn pointers) $(OBJ)/libfsdp/device/cuda/cuda_nvtx.o \
+$(OPAQUE): $(patsubst %,$(OBJ)/tests/opaque/%.o,opaque opaque_nn graphs pointers) $(OBJ)/libfsdp/device/cuda/cuda_nvtx.o \
 		$(LIBS) scripts/libfsdp-cuda.map $(FLAGS)
 	@mkdir -p $(@D)
 	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -Wl,--version-script=scripts/libfsdp-cuda.map \

@@ -275,6 +275,20 @@ same_bits() { # ranks, settings...
     compare settings "$*, $ranks rank(s): the same bits" 0 moved "base-$ranks"
 }
 
+# Layers launched as CUDA graphs: the bits of the run without, in the type given, and graphs were launched.
+by_graphs() { # ranks, settings...
+    local ranks=$1 figures status
+    shift
+    train plain "$ranks" fsdp.device=cuda train.steps=10 "$@"
+    train graphs "$ranks" fsdp.device=cuda train.steps=10 model.cuda_graphs=true "$@"
+    compare settings "model.cuda_graphs=true $*, $ranks rank(s): the same bits" 0 graphs plain
+    [ -z "$dry" ] || return 0
+    figures=$(grep -m 1 -o 'model.cuda_graphs: .*' "$work/graphs.log")
+    [[ $figures == *" launched "[1-9]* ]]
+    status=$?
+    verdict settings "model.cuda_graphs=true $*, $ranks rank(s): graphs were launched" $status "$figures"
+}
+
 # Settings that round otherwise, in bfloat16, as on the CPU.
 near_cpu() { # ranks, bound, settings...
     local ranks=$1 bound=$2
@@ -298,6 +312,8 @@ part_settings() {
         same_bits $ranks fsdp.activation_checkpointing=selective
         same_bits $ranks fsdp.offload_activations=true fsdp.activation_checkpointing=full
         same_bits $ranks fsdp.offload_gradients=true
+        by_graphs $ranks
+        by_graphs $ranks train.micro_batch_size=2 fsdp.activation_checkpointing=full fsdp.param_dtype=bfloat16
     done
     near_cpu 1 2e-2 optim.master=split
     near_cpu 1 2e-2 optim.master=none

@@ -56,6 +56,7 @@ struct config {
         int attention_dropout;               /* enum config_attention_dropout */
         int linear_dtype, linear_grad_dtype; /* enum config_linear, config_linear_grad */
         struct fsdp_tunable_list linear_targets;
+        bool cuda_graphs;
     } model;
     struct {
         int64_t r;             /* 0: no adapters */

@@ -36,6 +36,9 @@ const struct fsdp_tunable config_table[] = {
     ROW(model, linear_targets, LIST, "all-linear", NULL,
         "Linear maps that linear_dtype is for: names of modules or their ends, such as down_proj; "
         "all-linear: all of the layers but experts"),
+    ROW(model, cuda_graphs, BOOL, "false", NULL,
+        "On GPUs, launch the kernels of each layer's attention and MLP as CUDA graphs (docs/gpu.md), for "
+        "small models whose kernels run shorter than the host takes to launch them"),
 
     ROW(lora, r, INT, "0", "0..65536",
         "Rank of low-rank adapters (docs/adapters.md): they are trained, and the model is frozen; 0: "

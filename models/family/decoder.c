@@ -11,6 +11,7 @@ const struct model_ops model_decoder_ops = {
     .set_dtypes = stack_set_dtypes,
     .set_lora = stack_set_lora,
     .set_f8 = stack_set_f8,
+    .set_graphs = stack_set_graphs,
     .own_prefix = stack_own_prefix,
     .set_carried = stack_set_carried,
     .describe = stack_describe,

@@ -160,6 +160,10 @@ struct model_ops {
     /* Before describe, where some products are in 8 bits. FSDP_EINVAL names a target that fits no
      * linear map. */
     int (*set_f8)(struct model *model, const struct model_f8 *f8, struct fsdp_err *err);
+    /* Once, after nn_ops.tune: from then on a layer's operators are launched as a CUDA graph where
+     * they run again on the same memory with the same shapes. What keeps a layer from it is logged
+     * once. */
+    int (*set_graphs)(struct model *model, struct fsdp_err *err);
     /* The model computes with tensors whose names begin with this; others of its folder are carried
      * along: sharded, stored in checkpoints, and otherwise left alone. NULL: all are its own. */
     const char *(*own_prefix)(const struct model *model);

@@ -13,6 +13,7 @@
 void stack_destroy(struct model *m)
 {
     if (m) {
+        stack_close_graphs(m);
         traits_free(&m->traits);
         fsdp_free(m->part);
         fsdp_free(m->layer_param);

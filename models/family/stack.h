@@ -136,7 +136,12 @@ struct model {
      * is not packed, and elements of nn_attention.work. */
     int max_documents;
     size_t attention_nelem;
+    struct stack_graphs *graphs; /* NULL: layers run without CUDA graphs */
 };
+
+/* A block's bytes are compared (stack_graph.c): nothing may lie between its members. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
 
 /* A weight at work. */
 struct stack_param {
@@ -144,7 +149,8 @@ struct stack_param {
     void *dw; /* backward; NULL: not wanted */
     float dw_beta;
     enum fsdp_dtype w_dtype, dw_dtype; /* as in nn.h */
-    const double *w_amax;              /* likewise */
+    int32_t fill;
+    const double *w_amax; /* likewise */
 };
 
 /* Elements of one expert's. */
@@ -177,6 +183,7 @@ struct stack_load {
     double *counts, *sums, *squares;
     float *balance; /* (experts) the gradient of the load-balance loss by probabilities */
     int rows;       /* that count: those before the padding; 0: nothing is counted */
+    int32_t fill;
 };
 
 /* The norms over the stream's width in a layer, in the order of their slots. */
@@ -186,7 +193,6 @@ enum { STACK_NNORMS = STACK_POST2 + 1 };
  * NHD = nheads * head_dim, KVD = nkv_heads * head_dim, F = ffn. */
 struct stack_block {
     struct fsdp_lane *lane;
-    enum fsdp_dtype dtype; /* as in nn.h */
     struct stack_param param[STACK_MAX_WEIGHTS];
     struct stack_tables tables;
     /* (B, Tq) where each position's document begins, NULL: a row is one document; its place there,
@@ -194,6 +200,7 @@ struct stack_block {
     const int32_t *starts, *positions;
     int documents; /* in all rows; 0: not told, as in generation, or more than planned for */
     int layer, B, Tq, Tk;
+    enum fsdp_dtype dtype;          /* as in nn.h */
     const struct model_batch *drop; /* its seed and row; NULL: no dropout */
     /* The residual stream. Forward: `in` is the block's input; `out` holds the same values when the
      * attention's output is added (it is `in` itself, or in_copy), and the block's output at the
@@ -224,7 +231,7 @@ struct stack_block {
     struct stack_experts experts[STACK_MAX_EXPERT_WEIGHTS];
     struct stack_routing routing;
     struct stack_load load;        /* rows 0 where nothing is counted, as in generation */
-    bool balanced;                 /* backward: load.balance holds */
+    bool balanced, fill[3];        /* backward: load.balance holds */
     float z_loss;                  /* backward: of one position and layer, times its factor */
     const float *loss_scale;       /* of the view */
     void *expert_gate, *expert_up; /* (R K, Fe) by place */
@@ -246,6 +253,7 @@ struct stack_block {
     float *lengths; /* (widest output of an adapter) of weights; NULL likewise */
     float *work;    /* of attention and of products, which do not run at once */
 };
+#pragma GCC diagnostic pop
 
 /* The block's attention. */
 struct nn_attention stack_attention(const struct model *m, const struct stack_block *blk);
@@ -347,6 +355,30 @@ void stack_tables_layout(struct stack_tables *tables, const struct model *m, int
 /* Computes the tables that the model uses, for T positions. Enqueues. */
 int stack_tables_fill(const struct stack_tables *tables, const struct model *m, int T,
                       struct fsdp_lane *lane, struct fsdp_err *err);
+
+/* ---- a layer's operators --------------------------------------------------------------------- */
+
+/* What runs between entering and leaving a module of a layer (layer.h). */
+enum stack_list {
+    STACK_ATTENTION_FORWARD,
+    STACK_ATTEND,
+    STACK_MLP_FORWARD,
+    STACK_ATTENTION_BACKWARD,
+    STACK_MLP_BACKWARD,
+    STACK_NLISTS
+};
+/* `add` as in layer.h; false for a backward list. As one launch of a CUDA graph, where the model
+ * has them and one was captured from the same block. Enqueues. */
+int stack_run_list(struct model *m, const struct stack_block *blk, enum stack_list list, bool add,
+                   struct fsdp_err *err);
+/* model_ops.set_graphs */
+int stack_set_graphs(struct model *m, struct fsdp_err *err);
+struct stack_graph_counts {
+    int64_t captured, launched;
+};
+struct stack_graph_counts stack_graph_counts(const struct model *m);
+/* After the lanes' last work. */
+void stack_close_graphs(struct model *m);
 
 /* ---- a model --------------------------------------------------------------------------------- */
 

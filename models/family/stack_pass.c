@@ -169,6 +169,14 @@ static int told_documents(const struct pass *p)
     return p->documents == p->batch->B || p->documents <= p->m->max_documents ? p->documents : 0;
 }
 
+/* What is dropped in layers is decided by it; NULL: nothing is. */
+static const struct model_batch *drop_of(const struct pass *p)
+{
+    const struct traits *t = &p->m->traits;
+    const bool drops = t->attn_drop > 0 || t->resid_drop > 0 || p->m->lora.dropout > 0;
+    return drops && p->batch->dropout ? p->batch : NULL;
+}
+
 static struct stack_block block_of(const struct pass *p, int layer)
 {
     return (struct stack_block){
@@ -177,7 +185,7 @@ static struct stack_block block_of(const struct pass *p, int layer)
         .starts = p->documents > p->batch->B ? p->mem.starts : NULL,
         .positions = p->batch->starts ? p->mem.positions : NULL,
         .documents = told_documents(p),
-        .drop = p->batch->dropout ? p->batch : NULL,
+        .drop = drop_of(p),
         .layer = layer,
         .B = p->batch->B,
         .Tq = p->batch->T,
@@ -287,10 +295,10 @@ static int layer_forward(struct pass *p, int layer, struct fsdp_err *err)
         (!p->train || fsdp_module_recomputes(p->f, m->part[layer][STACK_PART_LAYER])))
         blk.mid = NULL;
     FSDP_TRY(enter(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
-    FSDP_TRY(layer_attention_forward(m, &blk, true, err));
+    FSDP_TRY(stack_run_list(p->m, &blk, STACK_ATTENTION_FORWARD, true, err));
     FSDP_TRY(leave_part(p, &blk, STACK_PART_ATTENTION, FSDP_FORWARD, err));
     FSDP_TRY(enter(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
-    FSDP_TRY(layer_mlp_forward(m, &blk, true, err));
+    FSDP_TRY(stack_run_list(p->m, &blk, STACK_MLP_FORWARD, true, err));
     FSDP_TRY(leave_part(p, &blk, STACK_PART_MLP, FSDP_FORWARD, err));
     return leave_part(p, &blk, STACK_PART_LAYER, FSDP_FORWARD, err);
 }
@@ -533,12 +541,12 @@ static int attention_recompute(struct pass *p, struct stack_block *blk, bool add
     FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err));
     blk->in_copy = add ? blk->out : NULL;
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL) {
-        FSDP_TRY(layer_attention_forward(m, blk, add, err));
+        FSDP_TRY(stack_run_list(p->m, blk, STACK_ATTENTION_FORWARD, add, err));
     } else {
         if (add)
             FSDP_TRY(fsdp_copy(blk->lane, blk->out, blk->in, nelem * fsdp_dtype_nbytes(blk->dtype),
                                err));
-        FSDP_TRY(layer_attend(m, blk, add, err));
+        FSDP_TRY(stack_run_list(p->m, blk, STACK_ATTEND, add, err));
     }
     return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_RECOMPUTE, err);
 }
@@ -553,7 +561,7 @@ static int mlp_recompute(struct pass *p, struct stack_block *blk, struct fsdp_er
     blk->mid = NULL;
     blk->load.rows = 0; /* forward has counted */
     if (fsdp_module_checkpointing(p->f, module) == FSDP_AC_FULL)
-        FSDP_TRY(layer_mlp_forward(m, blk, false, err));
+        FSDP_TRY(stack_run_list(p->m, blk, STACK_MLP_FORWARD, false, err));
     return leave_part(p, blk, STACK_PART_MLP, FSDP_RECOMPUTE, err);
 }
 
@@ -577,7 +585,7 @@ static int mlp_backward(struct pass *p, struct stack_block *blk, struct fsdp_err
         FSDP_TRY(mlp_recompute(p, &again, err));
     }
     FSDP_TRY(enter(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err));
-    FSDP_TRY(layer_mlp_backward(p->m, blk, err));
+    FSDP_TRY(stack_run_list(p->m, blk, STACK_MLP_BACKWARD, false, err));
     return leave_part(p, blk, STACK_PART_MLP, FSDP_BACKWARD, err);
 }
 
@@ -588,7 +596,7 @@ static int attention_backward(struct pass *p, struct stack_block *blk, struct fs
         FSDP_TRY(attention_recompute(p, &again, false, err));
     }
     FSDP_TRY(enter(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err));
-    FSDP_TRY(layer_attention_backward(p->m, blk, err));
+    FSDP_TRY(stack_run_list(p->m, blk, STACK_ATTENTION_BACKWARD, false, err));
     return leave_part(p, blk, STACK_PART_ATTENTION, FSDP_BACKWARD, err);
 }
 

@@ -153,6 +153,8 @@ static int run_loop(struct train *t, struct fsdp_err *err)
             t->start.resumed, train_best_text(lowest, sizeof lowest, &l->state.best));
     else if (l->state.step < t->parts.config->train.steps)
         FSDP_TRY(train_warm(l, err));
+    if (t->parts.config->model.cuda_graphs)
+        FSDP_TRY(t->parts.ops->set_graphs(t->parts.model, err));
     return train_loop_run(l, err);
 }
 

@@ -21,6 +21,7 @@
 #include "fsdp/sys/comm_ops.h"
 #include "fsdp/sys/cuda.h"
 #include "fsdp/sys/device_ops.h"
+#include "graphs.h"
 #include "pointers.h"
 
 enum { PAGE = 4096 };
@@ -56,6 +57,7 @@ static void protect(int by, int how)
 
 static void open_memory(void)
 {
+    graphs_check("work runs at once");
     pthread_mutex_lock(&lanes);
     protect(1, PROT_READ | PROT_WRITE);
 }
@@ -322,6 +324,7 @@ __attribute__((constructor)) static void fill_ops(void)
     opaque_ops.is_profiled = device_cuda_is_profiled;
     opaque_ops.range_push = device_cuda_range_push;
     opaque_ops.range_pop = device_cuda_range_pop;
+    graphs_fill(&opaque_ops);
 }
 
 static struct fsdp_comm_ops opaque_comm;

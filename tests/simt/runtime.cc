@@ -27,6 +27,16 @@ struct CUstream_st {
     };
     std::deque<work> queue;
     bool busy;
+    CUgraph_st *captured; // what is enqueued goes there instead; NULL: no capture
+    bool captured_lost;   // it had something that a graph has not
+};
+
+struct CUgraph_st {
+    std::vector<CUstream_st::work> all;
+};
+
+struct CUgraphExec_st {
+    std::vector<CUstream_st::work> all;
 };
 
 namespace
@@ -37,8 +47,10 @@ const size_t PAGE = 4096, ARENA_NBYTES = (size_t)1 << 36;
 std::recursive_mutex lock;
 std::vector<cudaStream_t> streams;
 struct CUstream_st default_stream;
-cudaError_t device_error, launch_error, lost;
+cudaError_t device_error, launch_error, graph_error, lost;
+simt_graph_counts graph_counts;
 thread_local cudaError_t last_error;
+thread_local cudaStream_t capturing; // which this thread captures
 thread_local bool has_device;        // it chose one, or a call made the runtime choose the first
 int nunchosen, capability = 90;      // 90: 9.0
 std::chrono::duration<double> spent; // by work, next to what it took
@@ -62,6 +74,15 @@ cudaError_t enter()
     nunchosen += !has_device;
     has_device = true;
     return lost ? fail(lost) : cudaSuccess;
+}
+
+// What the thread that captures may not do, by which its capture is lost.
+cudaError_t refuse(cudaError_t error = cudaErrorStreamCaptureUnsupported)
+{
+    if (!capturing)
+        return cudaSuccess;
+    capturing->captured_lost = true;
+    return fail(error);
 }
 
 void protect(int how)
@@ -155,7 +176,15 @@ cudaStream_t of(cudaStream_t s)
 void enqueue(cudaStream_t s, bool opens, std::function<void()> run)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
-    of(s)->queue.push_back({std::move(run), opens, nullptr, 0});
+    CUgraph_st *captured = of(s)->captured;
+    if (!s && refuse())
+        return;
+    if (!captured)
+        of(s)->queue.push_back({std::move(run), opens, nullptr, 0});
+    else if (of(s)->captured_lost)
+        fail(cudaErrorStreamCaptureInvalidated);
+    else
+        captured->all.push_back({std::move(run), opens, nullptr, 0});
 }
 
 bool on_device(const void *ptr)
@@ -278,6 +307,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 cudaError_t cudaMalloc(void **ptr, size_t nbytes)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     const size_t rounded = (nbytes + PAGE - 1) / PAGE * PAGE + PAGE; // a closed page behind it
     if (!arena) {
@@ -312,6 +343,8 @@ cudaError_t cudaMalloc(void **ptr, size_t nbytes)
 
 cudaError_t cudaFree(void *ptr)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (!ptr)
         return cudaSuccess;
@@ -327,6 +360,8 @@ cudaError_t cudaFree(void *ptr)
 
 cudaError_t cudaHostAlloc(void **ptr, size_t nbytes, unsigned flags)
 {
+    if (refuse())
+        return last_error;
     (void)flags;
     std::lock_guard<std::recursive_mutex> guard(lock);
     const size_t rounded = (nbytes + PAGE - 1) / PAGE * PAGE;
@@ -339,6 +374,8 @@ cudaError_t cudaHostAlloc(void **ptr, size_t nbytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     cudaDeviceSynchronize();
     locked_blocks.erase((char *)ptr);
@@ -354,6 +391,8 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t nbytes, cudaStream_t st
 
 cudaError_t cudaMemset(void *ptr, int value, size_t nbytes)
 {
+    if (refuse())
+        return last_error;
     return cudaMemsetAsync(ptr, value, nbytes, nullptr);
 }
 
@@ -383,6 +422,8 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, enum cudaMemcpyKind kind)
 {
+    if (refuse())
+        return last_error;
     cudaMemcpyAsync(dst, src, nbytes, kind, nullptr);
     return cudaStreamSynchronize(nullptr);
 }
@@ -404,6 +445,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (enter())
         return lost;
@@ -425,6 +468,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 // Asking moves it on by one.
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (enter())
         return lost;
@@ -438,6 +483,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     drain(&default_stream);
     for (size_t i = 0; i < streams.size(); i++)
@@ -463,6 +510,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
+    if (of(stream)->captured && refuse())
+        return last_error;
     if (enter())
         return lost;
     const uint64_t number = ++event->recorded;
@@ -478,6 +527,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     (void)flags;
+    if (of(stream)->captured && refuse(cudaErrorStreamCaptureIsolation))
+        return last_error;
     if (enter())
         return lost;
     of(stream)->queue.push_back({nullptr, false, event, event->recorded});
@@ -486,6 +537,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (enter())
         return lost;
@@ -500,6 +553,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    if (refuse())
+        return last_error;
     std::lock_guard<std::recursive_mutex> guard(lock);
     reach(event, event->recorded);
     return cudaSuccess;
@@ -519,6 +574,79 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
 {
     enqueue(stream, false, [=]() { fn(arg); });
+    return cudaSuccess;
+}
+
+// ---- graphs
+// ----------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
+    if (!stream || stream->captured || capturing || mode != cudaStreamCaptureModeThreadLocal)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    stream->captured = new CUgraph_st();
+    stream->captured_lost = false;
+    capturing = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    *graph = nullptr;
+    if (!stream || capturing != stream)
+        return fail(cudaErrorInvalidValue);
+    *graph = stream->captured;
+    stream->captured = nullptr;
+    capturing = nullptr;
+    if (!stream->captured_lost)
+        return cudaSuccess;
+    delete *graph;
+    *graph = nullptr;
+    return fail(cudaErrorStreamCaptureInvalidated);
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    (void)flags;
+    if (refuse())
+        return last_error;
+    if (graph_error)
+        return fail(graph_error);
+    *exec = new CUgraphExec_st{graph->all};
+    graph_counts.there++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (enter())
+        return lost;
+    if (refuse()) // which a GPU takes, as a graph in the graph
+        return last_error;
+    for (const CUstream_st::work &w : exec->all)
+        of(stream)->queue.push_back(w);
+    graph_counts.launched++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    delete exec;
+    graph_counts.there--;
     return cudaSuccess;
 }
 
@@ -562,6 +690,16 @@ void simt_check_pointer(const void *ptr, const char *what)
         return;
     fprintf(stderr, "simt: %s was given memory of the host\n", what);
     abort();
+}
+
+void simt_fail_graphs(cudaError_t error)
+{
+    graph_error = error;
+}
+
+struct simt_graph_counts simt_graphs(void)
+{
+    return graph_counts;
 }
 
 int simt_unchosen(void)

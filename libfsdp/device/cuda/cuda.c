@@ -10,7 +10,7 @@
  * blocks (a read of offloaded state from a disk) holds up those of other lanes, but no kernel and
  * no copy of theirs. Hence a call must wait for nothing that another call, or the GPU, has to do:
  * those of the engine wait for disks and for threads of their own alone. NCCL asks for such calls
- * only in CUDA graphs and under CUDA_LAUNCH_BLOCKING, which nothing here uses.
+ * only in CUDA graphs, of which ours contain none of its work, and under CUDA_LAUNCH_BLOCKING.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -174,6 +174,7 @@ static void *lane_native(void *lane)
 static int lane_sync(void *lane, struct fsdp_err *err)
 {
     struct cuda_lane *l = lane;
+    FSDP_TRY(cuda_lane_refuse(l, "waiting for it", err));
     cudaError_t e = cudaSetDevice(l->device->ordinal);
     e = e ? e : cudaStreamSynchronize(l->stream);
     FSDP_TRY(cuda_lane_check(l, e, "enqueued work failed", err));
@@ -184,6 +185,7 @@ static int lane_sync(void *lane, struct fsdp_err *err)
 static int lane_stamp(void *lane, double *to, struct fsdp_err *err)
 {
     struct cuda_lane *l = lane;
+    FSDP_TRY(cuda_lane_refuse(l, "a stamp", err));
     FSDP_TRY(device_cuda_enter(l, err));
     return cuda_stamps_add(&l->stamps, l->stream, to, err);
 }
@@ -220,6 +222,7 @@ static int lane_call(void *lane, fsdp_lane_f *fn, const void *arg, size_t arg_nb
                      struct fsdp_err *err)
 {
     struct cuda_lane *l = lane;
+    FSDP_TRY(cuda_lane_refuse(l, "a call of the host", err));
     FSDP_TRY(device_cuda_enter(l, err));
     while (l->tail - atomic_load(&l->head) == RING) {
         /* Of a GPU that has failed no call comes back. */
@@ -271,6 +274,7 @@ static int event_record(void *event, void *lane, struct fsdp_err *err)
 {
     struct cuda_event *v = event;
     struct cuda_lane *l = lane;
+    FSDP_TRY(cuda_lane_refuse(l, "recording an event", err));
     cudaError_t e = cudaSetDevice(v->ordinal);
     return cuda_lane_check(l, e ? e : cudaEventRecord(v->event, l->stream), "recording an event",
                            err);
@@ -280,6 +284,7 @@ static int event_wait(void *event, void *lane, struct fsdp_err *err)
 {
     struct cuda_event *v = event;
     struct cuda_lane *l = lane;
+    FSDP_TRY(cuda_lane_refuse(l, "waiting for an event", err));
     cudaError_t e = cudaSetDevice(l->device->ordinal);
     return cuda_lane_check(l, e ? e : cudaStreamWaitEvent(l->stream, v->event, 0),
                            "waiting for an event", err);
@@ -419,4 +424,8 @@ const struct fsdp_device_ops fsdp_device_cuda_ops = {
     .range_push = device_cuda_range_push,
     .range_pop = device_cuda_range_pop,
     .look = look_at,
+    .capture_begin = device_cuda_capture_begin,
+    .capture_end = device_cuda_capture_end,
+    .graph_launch = device_cuda_graph_launch,
+    .graph_destroy = device_cuda_graph_destroy,
 };

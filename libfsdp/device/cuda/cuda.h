@@ -80,6 +80,10 @@ int device_cuda_ema(void *lane, float *average, const float *x, size_t nelem, do
 int device_cuda_init_fill(void *lane, float *dst, uint64_t first, size_t nelem,
                           struct fsdp_init init, uint64_t seed, uint64_t stream,
                           struct fsdp_err *err);
+int device_cuda_capture_begin(void *lane, struct fsdp_err *err);
+int device_cuda_capture_end(void **graph, void *lane, struct fsdp_err *err);
+int device_cuda_graph_launch(void *graph, void *lane, struct fsdp_err *err);
+void device_cuda_graph_destroy(void *graph);
 
 #ifdef __cplusplus
 }

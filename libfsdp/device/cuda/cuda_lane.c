@@ -46,8 +46,20 @@ int cuda_lane_check(struct cuda_lane *l, cudaError_t error, const char *what, st
     if (error == cudaSuccess)
         return FSDP_OK;
     fsdp_cuda_check((int)error, &failure, "lane %s: %s", l->name, what);
+    if (l->captures) {
+        if (err)
+            *err = failure;
+        return failure.status;
+    }
     cuda_lane_fail(l, &failure);
     return cuda_lane_failure(l, err);
+}
+
+int cuda_lane_refuse(const struct cuda_lane *l, const char *what, struct fsdp_err *err)
+{
+    return l->captures ? fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                                      "lane %s: %s while a graph is captured", l->name, what)
+                       : FSDP_OK;
 }
 
 int device_cuda_enter(struct cuda_lane *l, struct fsdp_err *err)

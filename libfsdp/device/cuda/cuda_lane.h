@@ -34,14 +34,17 @@ struct cuda_lane {
     _Atomic uint64_t head; /* calls done */
     double *partials;      /* [CUDA_PARTIALS] */
     struct cuda_stamps stamps;
+    bool captures; /* between begin and end of a capture; of the thread that enqueues */
 };
 
 /* The first failure is the lane's from then on. */
 void cuda_lane_fail(struct cuda_lane *lane, const struct fsdp_err *failure);
 /* FSDP_OK, or that failure. */
 int cuda_lane_failure(struct cuda_lane *lane, struct fsdp_err *err);
-/* An error of CUDA is the lane's from then on. */
+/* An error of CUDA is the lane's from then on, but not while the lane captures: nothing has run. */
 int cuda_lane_check(struct cuda_lane *lane, cudaError_t error, const char *what,
                     struct fsdp_err *err);
+/* FSDP_EUNSUPPORTED while the lane captures: `what` has no place in a graph. */
+int cuda_lane_refuse(const struct cuda_lane *lane, const char *what, struct fsdp_err *err);
 
 #endif

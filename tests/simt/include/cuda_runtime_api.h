@@ -30,10 +30,20 @@ typedef enum {
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureIsolation = 905,
 } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
 typedef void (*cudaHostFn_t)(void *arg);
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
@@ -100,6 +110,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
+/* A capture refuses what a GPU refuses, and events besides: calls that wait or allocate, by the
+ * thread that began it, and the default stream. It is then lost as a whole. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
 /* ---- beyond CUDA ----------------------------------------------------------------------------- */
 
 /* A library call in place of a kernel (a matrix product): fn(arg copy) runs in the stream's order,
@@ -119,6 +139,13 @@ void simt_lose_gpu(cudaError_t error);
 void simt_check_pointer(const void *ptr, const char *what);
 /* The GPU's compute capability, 90 for 9.0, which it is at first. */
 void simt_set_capability(int capability);
+/* The next graphs cannot be made: they fail with this error until it is cudaSuccess. */
+void simt_fail_graphs(cudaError_t error);
+/* Graphs launched so far, and those that are there. */
+struct simt_graph_counts {
+    int launched, there;
+};
+struct simt_graph_counts simt_graphs(void);
 /* Calls of threads that had not chosen a GPU before: the runtime takes the first one for them. */
 int simt_unchosen(void);
 

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define FSDP_DEVICE_OPS_ABI 10
+#define FSDP_DEVICE_OPS_ABI 11
 
 struct fsdp_device_ops {
     uint32_t abi;
@@ -92,6 +92,11 @@ struct fsdp_device_ops {
     void (*range_pop)(void);
     /* (optional) out is zeroed. */
     int (*look)(void *state, struct fsdp_device_look *out, struct fsdp_err *err);
+    /* (optional, all or none) fsdp_graph. capture_end: *graph NULL after an error. */
+    int (*capture_begin)(void *lane, struct fsdp_err *err);
+    int (*capture_end)(void **graph, void *lane, struct fsdp_err *err);
+    int (*graph_launch)(void *graph, void *lane, struct fsdp_err *err);
+    void (*graph_destroy)(void *graph);
 };
 
 extern const struct fsdp_device_ops fsdp_device_cpu_ops;
@@ -100,6 +105,30 @@ extern const struct fsdp_device_ops fsdp_device_cpu_ops;
  * the first call allocates, and the lane's end frees. Returns NULL with err set where there is no
  * memory. */
 void *fsdp_lane_scratch(struct fsdp_lane *lane, size_t nbytes, struct fsdp_err *err);
+
+/* ---- graphs -------------------------------------------------------------------------------------
+ *
+ * A list of enqueued work, with all of its arguments, that is enqueued again by one call. Between
+ * begin and end, work of the calling thread on the lane is recorded and does not run. What has no
+ * place in a graph is refused there, with an error that is not the lane's: waiting for the lane,
+ * events, stamps, calls of the host, and allocations. The lane's scratch must be there before.
+ *
+ * A graph holds addresses: it may be launched while all memory that was given to the recorded work
+ * is there, and where the same numbers are wanted. */
+struct fsdp_graph;
+/* Has the lane's device graphs? */
+bool fsdp_lane_captures(const struct fsdp_lane *lane);
+/* Local. */
+int fsdp_capture_begin(struct fsdp_lane *lane, struct fsdp_err *err);
+/* Ends the recording, whatever became of it; *out is the caller's to destroy, NULL after an error,
+ * which is not the lane's. Local. */
+int fsdp_capture_end(struct fsdp_graph **out, struct fsdp_lane *lane, struct fsdp_err *err);
+/* Is this the scratch memory that the recorded work uses? */
+bool fsdp_graph_fits(const struct fsdp_graph *graph, const struct fsdp_lane *lane);
+/* Enqueues. */
+int fsdp_graph_launch(struct fsdp_graph *graph, struct fsdp_lane *lane, struct fsdp_err *err);
+/* Where no launch of it runs any more. NULL is allowed. */
+void fsdp_graph_destroy(struct fsdp_graph *graph);
 
 /* Ranges are pushed only where a profiler listens. Local. */
 bool fsdp_device_is_profiled(const struct fsdp_device *device);
