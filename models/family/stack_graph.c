@@ -106,8 +106,8 @@ static void drop_stale(struct kept *k, const struct fsdp_lane *lane)
 }
 
 /* The one of this block, or a new one; NULL: there is no room. *seen: it is not new. */
-static struct kept *find(struct stack_graphs *g, struct kept **list, const struct stack_block *blk,
-                         bool *seen)
+static struct kept *find_kept(struct stack_graphs *g, struct kept **list,
+                              const struct stack_block *blk, bool *seen)
 {
     struct kept *oldest = NULL; /* without a graph */
     int n = 0;
@@ -171,7 +171,7 @@ int stack_run_list(struct model *m, const struct stack_block *blk, enum stack_li
         return run_each(m, blk, list, add, err);
     const enum reason reason = why_not(m, blk);
     const size_t at = ((size_t)blk->layer * STACK_NLISTS + (size_t)list) * 2 + add;
-    struct kept *k = reason == NREASONS ? find(g, &g->lists[at], blk, &seen) : NULL;
+    struct kept *k = reason == NREASONS ? find_kept(g, &g->lists[at], blk, &seen) : NULL;
     if (!k) {
         tell_once(g, reason == NREASONS ? TOO_MANY : reason);
         return run_each(m, blk, list, add, err);

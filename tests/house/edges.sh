@@ -85,7 +85,7 @@ models/data/cache      fsdp/base.h models/data/line models/data/source models/da
 models/data/line       fsdp/base.h models/text/chat models/text/tokenizer
 models/data/source     fsdp/base.h
 models/data/tokens     fsdp/base.h models/data/line models/data/source models/text/tokenizer models/text/train
-models/family          fsdp/base.h fsdp/fsdp.h models/nn models/plan
+models/family          fsdp/base.h fsdp/device.h fsdp/fsdp.h models/nn models/plan
 models/from            fsdp/base.h
 models/generate        ckpt.h fsdp/base.h fsdp/device.h models/family models/text/chat models/text/tokenizer models/weights
 models/nn              fsdp/device.h

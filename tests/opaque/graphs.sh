@@ -50,7 +50,7 @@ ok $? "two replicas, accumulated, attention recomputed"
 same "-n 1" model.path=tests/data/gpt2-tiny model.init=random model.dropout=0 data.seq_len=32 data.tokenizer=bytes \
     train.micro_batch_size=4 fsdp.activation_checkpointing=full
 ok $? "GPT-2 without dropout, accumulated and recomputed"
-same "-n 2" lora.r=4 lora.base=auto fsdp.gather_dtype=float8_e4m3
+same "-n 2" model.path=tests/data/llama-tiny model.init=pretrained lora.r=4 fsdp.gather_dtype=float8_e4m3
 ok $? "adapters, gathered as fp8"
 
 # A run that ends and continues has new memory, and graphs of its own.
@@ -82,7 +82,7 @@ told() { # reason, key=value...: once, and the CPU's bits
 told dropout model.path=tests/data/gpt2-tiny model.init=random model.dropout=0.1 data.seq_len=32 data.tokenizer=bytes &&
     [ "$(launched graphs)" -gt 0 ]
 ok $? "dropout: training runs without, evaluation with graphs"
-awk 'length > 8 { gsub(/[\\"\t]/, " "); print "{\"text\": \"" $0 "\"}" }' docs/gpu.md >"$TEST_TMP/lines.jsonl"
+awk 'length > 8 { gsub(/[\\"\t]/, " "); print "{\"text\": \"" $0 "\"}" }' "$TOP/docs/gpu.md" >"$TEST_TMP/lines.jsonl"
 told "several documents" "data.path=$TEST_TMP/lines.jsonl" data.format=jsonl data.eval_path=
 ok $? "rows of several documents"
 mkdir -p "$TEST_TMP/mixture"

@@ -33,9 +33,10 @@ run() { # settings of the environment
     env "$@" FSDP_CUDA_LIBRARY="$BIN/tests/libfsdp-opaque.so" FSDP_CUDA_TUNE=off "$BIN/fsdp-launch" -n 2 \
         examples/llama-tiny.yaml fsdp.device=cuda train.threads=1 train.steps=2 train.eval_interval=1 \
         fsdp.activation_checkpointing=full checkpoint.path= log.trace="$TEST_TMP/trace.json" \
-        log.trace_steps=1 >"$TEST_TMP/out" 2>&1
+        log.trace_steps=1 "${settings[@]}" >"$TEST_TMP/out" 2>&1
 }
 
+settings=()
 run NVTX_INJECTION64_PATH="$recorder"
 result "a run with a profiler" $?
 set -- "$NVTX_RECORD".*
@@ -64,6 +65,13 @@ print("# in the trace alone:", sorted(spans - ranges))
 sys.exit(not spans or not spans <= ranges)
 END
 result "the names of the trace" $?
+
+rm "$NVTX_RECORD".*
+settings=(model.cuda_graphs=true)
+run NVTX_INJECTION64_PATH="$recorder" && set -- "$NVTX_RECORD".* && cmp -s "$1" "$heard" &&
+    grep -q 'graphs were captured and launched [1-9]' "$TEST_TMP/out"
+result "the same of layers that are launched as graphs" $?
+settings=()
 
 rm "$NVTX_RECORD".*
 run NVTX_INJECTION64_PATH= && ! ls "$NVTX_RECORD".* 2>/dev/null

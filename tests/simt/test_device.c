@@ -122,6 +122,109 @@ static void test_under_way(struct fsdp_device *device)
     fsdp_device_free(device, x);
 }
 
+/* Two numbers of the device and one of the host; a graph copies the first to the second. */
+struct graphs {
+    struct fsdp_device *device;
+    struct fsdp_lane *lane;
+    double *x, *host;
+};
+
+static bool set_first(const struct graphs *g, double first)
+{
+    g->host[0] = first;
+    return !fsdp_copy(g->lane, g->x, g->host, sizeof *g->x, NULL) && !fsdp_lane_sync(g->lane, NULL);
+}
+
+static double read_second(const struct graphs *g)
+{
+    if (fsdp_copy(g->lane, g->host + 1, g->x + 1, sizeof *g->x, NULL) ||
+        fsdp_lane_sync(g->lane, NULL))
+        return -1;
+    return g->host[1];
+}
+
+static void test_graph(const struct graphs *g)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct fsdp_graph *graph = NULL;
+    double seen[3];
+    int rc;
+
+    set_first(g, 5);
+    rc = fsdp_capture_begin(g->lane, &err);
+    rc = rc ? rc : fsdp_max_rows(g->lane, g->x + 1, g->x, 1, 1, &err);
+    rc = rc ? rc : fsdp_capture_end(&graph, g->lane, &err);
+    seen[0] = read_second(g);
+    for (int i = 1; i < 3 && !rc; i++) {
+        set_first(g, 5 + i);
+        rc = fsdp_graph_launch(graph, g->lane, &err);
+        seen[i] = read_second(g);
+    }
+    ok(!rc && seen[0] == 0, "what is captured does not run: %s", err.text);
+    ok(!rc && seen[1] == 6 && seen[2] == 7, "a graph runs at each launch, on what memory holds");
+    fsdp_graph_destroy(graph);
+}
+
+enum { SYNC, CALL, RECORD, WAIT, STAMP, ALLOC, FAIL, NREFUSED };
+
+static int refused(const struct graphs *g, int what, struct fsdp_event *event, struct fsdp_err *err)
+{
+    double stamp;
+
+    switch (what) {
+    case SYNC:
+        return fsdp_lane_sync(g->lane, err);
+    case CALL:
+        return fsdp_lane_call(g->lane, nothing, &stamp, sizeof stamp, err);
+    case RECORD:
+        return fsdp_event_record(event, g->lane, err);
+    case WAIT:
+        return fsdp_event_wait(event, g->lane, err);
+    case STAMP:
+        return fsdp_lane_stamp(g->lane, &stamp, err);
+    case ALLOC:
+        return fsdp_device_alloc(g->device, 8, "more", err) ? FSDP_OK : err->status;
+    default:
+        simt_fail_launch(cudaErrorLaunchFailure);
+        return fsdp_max_rows(g->lane, g->x, g->x, 1, 1, err);
+    }
+}
+
+/* The lane is as it was before. */
+static void test_refused(const struct graphs *g, int what, struct fsdp_event *event)
+{
+    struct fsdp_err err = FSDP_ERR_INIT, ended = FSDP_ERR_INIT;
+    struct fsdp_graph *graph = NULL;
+    const int began = fsdp_capture_begin(g->lane, &err), rc = refused(g, what, event, &err);
+    const int end = fsdp_capture_end(&graph, g->lane, &ended);
+
+    fsdp_graph_destroy(graph);
+    ok(!began && rc && (what != ALLOC || (end && !graph)), "refused in a graph: %s", err.text);
+    ok(set_first(g, 9) && !fsdp_max_rows(g->lane, g->x + 1, g->x, 1, 1, NULL) &&
+           read_second(g) == 9,
+       "and the lane is sound");
+}
+
+static void test_graphs(struct fsdp_device *device)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+    struct graphs g = {.device = device};
+    struct fsdp_event *event = NULL;
+
+    g.x = fsdp_device_alloc(device, 2 * sizeof *g.x, "x", &err);
+    g.host = fsdp_host_alloc(device, 2 * sizeof *g.host, "host", &err);
+    fsdp_event_create(&event, device, &err);
+    fsdp_lane_create(&g.lane, device, "graphs", &err);
+    test_graph(&g);
+    for (int what = 0; what < NREFUSED; what++)
+        test_refused(&g, what, event);
+    ok(simt_graphs().there == 0, "no graph is left");
+    fsdp_lane_destroy(g.lane);
+    fsdp_event_destroy(event);
+    fsdp_host_free(device, g.host);
+    fsdp_device_free(device, g.x);
+}
+
 static void test_lost_gpu(struct fsdp_device *device)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
@@ -197,6 +300,7 @@ int main(void)
     test_other_thread(device);
     test_stale_error(device);
     test_under_way(device);
+    test_graphs(device);
     test_lost_gpu(device);
     fsdp_device_close(device);
     return tap_done();
