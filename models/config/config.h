@@ -32,6 +32,7 @@ enum config_gather { CONFIG_GATHER_AUTO, CONFIG_GATHER_FLOAT8 };
 enum config_attention_dropout { CONFIG_DROPOUT_EXACT, CONFIG_DROPOUT_FAST };
 enum config_linear { CONFIG_LINEAR_AUTO, CONFIG_LINEAR_E4M3 };
 enum config_linear_grad { CONFIG_LINEAR_GRAD_E4M3, CONFIG_LINEAR_GRAD_E5M2 };
+enum config_linear_scales { CONFIG_LINEAR_TENSOR, CONFIG_LINEAR_ROW, CONFIG_LINEAR_BLOCK };
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER };
 
 /* A source of training data: an item of data.sources, or the data as data.path and the other keys
@@ -55,6 +56,7 @@ struct config {
         double dropout;                      /* -1: as config.json says */
         int attention_dropout;               /* enum config_attention_dropout */
         int linear_dtype, linear_grad_dtype; /* enum config_linear, config_linear_grad */
+        int linear_scales;                   /* enum config_linear_scales */
         struct fsdp_tunable_list linear_targets;
         bool cuda_graphs;
     } model;

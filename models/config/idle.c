@@ -14,6 +14,7 @@ static const struct {
 } idle[] = {
     {"model.seed", "model.init", "random"},
     {"model.linear_grad_dtype", "model.linear_dtype", "float8_e4m3"},
+    {"model.linear_scales", "model.linear_dtype", "float8_e4m3"},
     {"model.linear_targets", "model.linear_dtype", "float8_e4m3"},
     {"data.text_key", "data.format", "jsonl"},
     {"data.on_bad_line", "data.format", "jsonl"},

@@ -33,6 +33,9 @@ const struct fsdp_tunable config_table[] = {
         "multiplied (docs/fp8.md); auto: fsdp.param_dtype"),
     ROW(model, linear_grad_dtype, CHOICE, "float8_e4m3", "float8_e4m3|float8_e5m2",
         "The same of the gradients of their outputs, where linear_dtype is float8_e4m3"),
+    ROW(model, linear_scales, CHOICE, "tensor", "tensor|row|block",
+        "Elements of an operand that share a scale, where linear_dtype is float8_e4m3: all; those "
+        "that one element of the product sums over; or 32 successive ones of these (MXFP8)"),
     ROW(model, linear_targets, LIST, "all-linear", NULL,
         "Linear maps that linear_dtype is for: names of modules or their ends, such as down_proj; "
         "all-linear: all of the layers but experts"),

@@ -8,6 +8,7 @@
 #define MODEL_H
 
 #include "fsdp/fsdp.h"
+#include "nn/nn.h"
 
 struct decoder;
 struct model; /* one family's own state: configuration, module indices, shapes */
@@ -74,10 +75,11 @@ struct model_dtypes {
 };
 
 /* Linear maps of the layers whose products are in 8 bits (docs/fp8.md): their operands are rounded
- * to these types, each with one scale, before they are multiplied. */
+ * to these types, with scales of this kind, before they are multiplied. */
 struct model_f8 {
     enum fsdp_dtype dtype;      /* of inputs and weights: F8_E4M3; F32: no product is in 8 bits */
     enum fsdp_dtype grad_dtype; /* of the outputs' gradients: F8_E4M3 or F8_E5M2 */
+    enum nn_f8_scale scale;
     /* As model_lora.targets; borrowed until set_f8 returns. Experts and routers are none. */
     const char *const *targets;
     int ntargets;

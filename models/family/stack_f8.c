@@ -30,7 +30,8 @@ int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *er
         for (int w = 0; w < m->nbase; w++) {
             if (!m->weight[w].cols || is_router(m, w) || !stack_is_target(m, f8->targets[i], w))
                 continue;
-            m->weight[w].f8 = (struct nn_f8){.dtype = f8->dtype, .grad_dtype = f8->grad_dtype};
+            m->weight[w].f8 = (struct nn_f8){
+                .dtype = f8->dtype, .grad_dtype = f8->grad_dtype, .scale = f8->scale};
             m->weight[w].f8_gathered = f8->gathered;
             fits = true;
         }
@@ -49,7 +50,9 @@ static bool has_magnitudes(const struct model *m, int weight)
     return any;
 }
 
+/* Codes that were gathered have one scale a tensor. */
 bool stack_takes_codes(const struct model *m, int weight)
 {
-    return m->weight[weight].f8.dtype == FSDP_F8_E4M3 && !has_magnitudes(m, weight);
+    const struct nn_f8 *f8 = &m->weight[weight].f8;
+    return f8->dtype == FSDP_F8_E4M3 && f8->scale == NN_F8_TENSOR && !has_magnitudes(m, weight);
 }

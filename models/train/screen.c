@@ -76,8 +76,7 @@ static void show_mesh(struct report *report, const struct train_parts *p)
     report_fact(report, "types", "parameters %s%s%s, gradients reduced in %s",
                 config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                 c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? " (gathered in float8_e4m3)" : "",
-                c->model.linear_dtype == CONFIG_LINEAR_E4M3 ? ", products in float8_e4m3" : "",
-                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
+                train_products(c), config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
 }
 
 /* How much there is of some data, and its unit: tokens, or documents. */

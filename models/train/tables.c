@@ -63,6 +63,14 @@ void train_show_environment(struct report *report, const struct train_parts *p,
     show_device(report, p);
 }
 
+const char *train_products(const struct config *c)
+{
+    static const char *const products[] = {", products in float8_e4m3",
+                                           ", products in float8_e4m3 with scales of rows",
+                                           ", products in float8_e4m3 with scales of blocks"};
+    return c->model.linear_dtype == CONFIG_LINEAR_AUTO ? "" : products[c->model.linear_scales];
+}
+
 void train_show_mesh(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
@@ -99,8 +107,7 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
                                                             : "",
-               c->model.linear_dtype == CONFIG_LINEAR_E4M3 ? ", products in float8_e4m3" : "",
-               train_output_dtype(output, sizeof output, p),
+               train_products(c), train_output_dtype(output, sizeof output, p),
                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
     report_row(report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
 }

@@ -265,7 +265,8 @@ static void use_counted(struct model *m)
             &(struct model_lora){
                 .r = 2, .scale = 1, .targets = &eights.dora, .ntargets = 1, .dora = true},
             &err);
-    stack_set_f8(m, &(struct model_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, all, 1, false}, &err);
+    stack_set_f8(m, &(struct model_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, NN_F8_TENSOR, all, 1, false},
+                 &err);
 }
 
 /* Of q, k, v, o, gate, up and down, or of all without gate, 4 round what they read. */

@@ -47,6 +47,19 @@ for setting in fsdp.activation_checkpointing=full fsdp.activation_checkpointing=
     ok "$([ $? = 0 ] && same whole/step-00000004 "${setting##*=}/step-00000004"; echo $?)" "$setting: the same bits"
 done
 
+# Scales of rows and of blocks of 32: each learns, has bits of its own, and keeps them when it is resumed.
+for scales in row block; do
+    run -n 1 run.yaml $long model.linear_scales=$scales log.metrics=$scales.jsonl
+    ok "$([ $? = 0 ] && near "$(last $scales.jsonl 40)" "$bf16" 0.005 && ! cmp -s <(loss $scales.jsonl) <(loss e4m3.jsonl); echo $?)" \
+        "scales of kind $scales: $(last $scales.jsonl 40)"
+    run -n 2 run.yaml model.linear_scales=$scales checkpoint.path=$scales-whole
+    ok "$([ $? = 0 ] && holds log "parameters bfloat16, products in float8_e4m3 with scales of ${scales}s"; echo $?)" "which is told"
+    run -n 2 run.yaml model.linear_scales=$scales train.steps=2 checkpoint.path=$scales-parts &&
+        run -n 2 run.yaml model.linear_scales=$scales checkpoint.path=$scales-parts fsdp.activation_checkpointing=full
+    ok "$([ $? = 0 ] && same $scales-whole/step-00000004 $scales-parts/step-00000004; echo $?)" "resumed and recomputed: the same bits"
+done
+ok "$(cmp -s <(loss row.jsonl) <(loss block.jsonl); echo $((! $?)))" "rows and blocks have losses of their own"
+
 # Other divisions of the rows have other scales, on which the values of small elements alone depend.
 run -n 1 run.yaml log.metrics=one.jsonl && run -n 2 run.yaml train.micro_batch_size=1 log.metrics=four.jsonl
 ok $? "1 rank, and 2 with 4 micro-steps"
@@ -76,6 +89,12 @@ decoded=$(unsharded model.linear_dtype=auto) codes=$(unsharded)
 ok "$(awk -v a="${decoded#BF16: }" -v b="${codes#BF16 and F8_E4M3: }" 'BEGIN { exit !(b > 0.5 * a && b < 0.9 * a) }'; echo $?)" \
     "the plan's gathered copies: $decoded, $codes MiB"
 
+# Scales of rows are not those that travelled: weights are decoded, and rounded again without a loss.
+rows=$(unsharded model.linear_scales=row)
+ok "$([ -n "$rows" ] && [ "$rows" = "$decoded" ]; echo $?)" "with scales of rows, weights that travel in codes are decoded: $rows MiB"
+run -n 2 run.yaml model.linear_scales=row fsdp.gather_dtype=float8_e4m3 log.metrics=row_codes.jsonl
+ok "$([ $? = 0 ] && near "$(last row_codes.jsonl 2)" "$(last whole.jsonl 2)" 0.01; echo $?)" "which trains"
+
 # ---- which maps -----------------------------------------------------------------------------------
 
 run -n 1 run.yaml train.steps=1 'model.linear_targets=[mlp.down_proj, o_proj]' log.metrics=some.jsonl
@@ -89,6 +108,9 @@ ok "$([ $? != 0 ] && holds err "model.linear_targets: 'lm_head' is no linear map
     "the head is refused"
 run -n 1 run.yaml train.steps=1 model.linear_dtype=auto 'model.linear_targets=[down_proj]'
 ok "$([ $? = 0 ] && holds err model.linear_targets; echo $?)" "targets without the type have no effect, which is told"
+
+run -n 1 run.yaml train.steps=1 model.linear_dtype=auto model.linear_scales=block
+ok "$([ $? = 0 ] && holds err model.linear_scales; echo $?)" "nor have scales"
 
 run -n 1 run.yaml train.steps=1 'model.linear_targets=[]'
 ok "$([ $? != 0 ] && holds err 'linear_targets: the list is empty'; echo $?)" "an empty list of maps is refused"

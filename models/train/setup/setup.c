@@ -156,6 +156,13 @@ static int check_base(const struct train_parts *p, struct fsdp_err *err)
     return config_blame(p->config, fsdp_err_blame(err, rc, "base"), err);
 }
 
+static enum nn_f8_scale f8_scale_of(const struct config *c)
+{
+    return c->model.linear_scales == CONFIG_LINEAR_ROW     ? NN_F8_ROW
+           : c->model.linear_scales == CONFIG_LINEAR_BLOCK ? NN_F8_BLOCK
+                                                           : NN_F8_TENSOR;
+}
+
 /* Products in 8 bits. */
 static int set_f8(const struct train_parts *p, struct fsdp_err *err)
 {
@@ -164,6 +171,7 @@ static int set_f8(const struct train_parts *p, struct fsdp_err *err)
     const bool e5m2 = c->model.linear_grad_dtype == CONFIG_LINEAR_GRAD_E5M2;
     struct model_f8 f8 = {.dtype = FSDP_F8_E4M3,
                           .grad_dtype = e5m2 ? FSDP_F8_E5M2 : FSDP_F8_E4M3,
+                          .scale = f8_scale_of(c),
                           .ntargets = list->nelem,
                           .gathered = c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8};
     const char **targets;
