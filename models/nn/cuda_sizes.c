@@ -42,38 +42,70 @@ bool nn_cuda_needs_store(const struct nn_product *g)
     return g->c_dtype != FSDP_F32 && g->c_dtype != nn_cuda_narrow_of(g);
 }
 
-struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_matrix *x, int rows, int cols)
+static size_t round_up(size_t nelem, size_t to)
 {
+    return (nelem + to - 1) / to * to;
+}
+
+size_t nn_cuda_f8_scales_nbytes(int nlines, int nsum)
+{
+    const size_t nblocks = ((size_t)nsum + NN_F8_BLOCK_NELEM - 1) / NN_F8_BLOCK_NELEM;
+    return round_up((size_t)nlines, NN_CUDA_F8_TILE_LINES) *
+           round_up(nblocks, NN_CUDA_F8_TILE_BLOCKS);
+}
+
+struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_product *g, bool of_b)
+{
+    const struct nn_matrix *x = of_b ? &g->b : &g->a;
+    const int rows = of_b ? g->k : g->m, cols = of_b ? g->n : g->k;
     const int nrows = rows_of(x, rows, cols), ncols = rows + cols - nrows;
-    const int ld = (ncols + 7) / 8 * 8;
-    return (struct nn_cuda_f8_place){nrows, ncols, ld, (nelem_of(nrows, ld) + 127) / 128 * 64};
+    const int ld = (ncols + 7) / 8 * 8, nlines = of_b ? g->n : g->m;
+    const size_t each = g->f8_scale == NN_F8_ROW ? round_up((size_t)nlines, 64) : 0;
+    const size_t nbytes = nn_cuda_f8_scales_nbytes(nlines, g->k);
+
+    return (struct nn_cuda_f8_place){.nrows = nrows,
+                                     .ncols = ncols,
+                                     .ld = ld,
+                                     .nlines = nlines,
+                                     .amax = each,
+                                     .scales = g->f8_scale == NN_F8_BLOCK ? round_up(nbytes / 4, 64)
+                                                                          : each,
+                                     .nelem = round_up(nelem_of(nrows, ld), 128) / 2};
+}
+
+struct nn_cuda_f8_place nn_cuda_f8_place_at(const struct nn_product *g, int at)
+{
+    return nn_cuda_f8_place(g, at != g->b_first);
+}
+
+/* The matrix of a place that begins here. */
+static float *matrix_at(float *place, const struct nn_cuda_f8_place *p)
+{
+    return nn_at(place, FSDP_F32, p->amax + p->scales);
 }
 
 struct nn_product nn_cuda_f8_decoded(const struct nn_product *g)
 {
-    const struct nn_cuda_f8_place a = nn_cuda_f8_place(&g->a, g->m, g->k);
-    const struct nn_cuda_f8_place b = nn_cuda_f8_place(&g->b, g->k, g->n);
-    float *const first = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS);
-    float *const second = nn_at(first, FSDP_F32, g->b_first ? b.nelem : a.nelem);
+    const struct nn_cuda_f8_place one = nn_cuda_f8_place_at(g, 0), two = nn_cuda_f8_place_at(g, 1);
+    float *const begin = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS);
+    float *const behind = nn_at(begin, FSDP_F32, nn_cuda_f8_place_nelem(&one));
+    struct nn_matrix first = {matrix_at(begin, &one), one.ld, false, FSDP_BF16, FSDP_F32};
+    struct nn_matrix second = {matrix_at(behind, &two), two.ld, false, FSDP_BF16, FSDP_F32};
     struct nn_product plain = *g;
 
-    plain.a = (struct nn_matrix){.at = g->b_first ? second : first,
-                                 .ld = a.ld,
-                                 .transposed = g->a.transposed,
-                                 .dtype = FSDP_BF16};
-    plain.b = (struct nn_matrix){.at = g->b_first ? first : second,
-                                 .ld = b.ld,
-                                 .transposed = g->b.transposed,
-                                 .dtype = FSDP_BF16};
-    plain.work = nn_at(second, FSDP_F32, g->b_first ? a.nelem : b.nelem);
+    first.transposed = g->b_first ? g->b.transposed : g->a.transposed;
+    second.transposed = g->b_first ? g->a.transposed : g->b.transposed;
+    plain.a = g->b_first ? second : first;
+    plain.b = g->b_first ? first : second;
+    plain.work = nn_at(behind, FSDP_F32, nn_cuda_f8_place_nelem(&two));
     plain.is_split = false;
     return plain;
 }
 
 static size_t f8_nelem(const struct nn_product *g)
 {
-    return NN_CUDA_F8_CELLS + nn_cuda_f8_place(&g->a, g->m, g->k).nelem +
-           nn_cuda_f8_place(&g->b, g->k, g->n).nelem;
+    const struct nn_cuda_f8_place one = nn_cuda_f8_place_at(g, 0), two = nn_cuda_f8_place_at(g, 1);
+    return NN_CUDA_F8_CELLS + nn_cuda_f8_place_nelem(&one) + nn_cuda_f8_place_nelem(&two);
 }
 
 static size_t product_nelem(const struct nn_product *g)
@@ -221,11 +253,6 @@ int nn_cuda_documents_step(int documents)
 int nn_cuda_room_rows(const struct nn_attention *shape, struct nn_cuda_way way)
 {
     return way.deterministic ? 1 : shape->B;
-}
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
 }
 
 struct nn_cuda_room nn_cuda_room_of(const struct nn_attention *s, struct nn_cuda_way way,

@@ -33,16 +33,30 @@ struct nn_cuda_half {
 };
 bool nn_cuda_is_mixed(const struct nn_product *g);
 struct nn_cuda_half nn_cuda_half_of(const struct nn_product *g);
-/* A matrix whose elements were rounded to 8 bits, as bf16: its shape as it lies, and its place in
- * work, whose first NN_CUDA_F8_CELLS elements are the greatest absolute values, as bits, of the
- * operand that lies first and of the other one, and their scales. Codes take the first half of the
- * place. */
+/* Of products in 8 bits, the first elements of work are the greatest absolute values, as bits, of
+ * the operand that lies first and of the other one, and their scales, where each has one. */
 enum { NN_CUDA_F8_CELLS = 64, NN_CUDA_F8_SCALE = 2 };
+/* An operand whose elements were rounded to 8 bits, as bf16: its shape as it lies, in how many
+ * lines the product sums, and its place in work, behind the cells: `amax` elements for the greatest
+ * absolute values of lines, `scales` for scales of lines or blocks, then the matrix of `nelem`. All
+ * are multiples of 64 elements of fp32. Codes take the first half of the matrix. */
 struct nn_cuda_f8_place {
-    int nrows, ncols, ld;
-    size_t nelem; /* of fp32 */
+    int nrows, ncols, ld, nlines;
+    size_t amax, scales, nelem;
 };
-struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_matrix *x, int rows, int cols);
+/* Of operand b, or of a. */
+struct nn_cuda_f8_place nn_cuda_f8_place(const struct nn_product *g, bool of_b);
+/* The place that lies first in work, then the other one. */
+struct nn_cuda_f8_place nn_cuda_f8_place_at(const struct nn_product *g, int at);
+static inline size_t nn_cuda_f8_place_nelem(const struct nn_cuda_f8_place *p)
+{
+    return p->amax + p->scales + p->nelem;
+}
+/* Scales of blocks are bytes, exponents with 127 added, of tiles of so many lines and so many
+ * successive blocks of a line: the layout that cuBLASLt documents for them. How many bytes an
+ * operand's take, with the rest of its last tiles. */
+enum { NN_CUDA_F8_TILE_LINES = 128, NN_CUDA_F8_TILE_BLOCKS = 4 };
+size_t nn_cuda_f8_scales_nbytes(int nlines, int nsum);
 /* The product in bf16 of operands that were rounded so, with the places in its work. */
 struct nn_product nn_cuda_f8_decoded(const struct nn_product *g);
 /* The type in which the products run. */

@@ -62,12 +62,13 @@ static size_t attention_work_blackwell(const struct nn_attention *shape)
 }
 
 /* Those that are described, by compute capability. */
-enum { NDESCRIBED = 3 };
+enum { AMPERE, HOPPER, BLACKWELL, NDESCRIBED };
 static const struct {
     int capability;
     size_t (*attention_work)(const struct nn_attention *shape);
-} gpus[NDESCRIBED] = {
-    {80, attention_work_ampere}, {90, attention_work_hopper}, {100, attention_work_blackwell}};
+} gpus[NDESCRIBED] = {[AMPERE] = {80, attention_work_ampere},
+                      [HOPPER] = {90, attention_work_hopper},
+                      [BLACKWELL] = {100, attention_work_blackwell}};
 
 /* Is there, as on GPUs that make activations in products; plans ask for no more. */
 static int activated(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
@@ -124,4 +125,12 @@ double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *sha
     if (why && is_described)
         warn_once(why);
     return why ? PLAIN_TIMES : 1;
+}
+
+bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
+{
+    if (strcmp(ops->name, "cuda") != 0 || kind == NN_F8_TENSOR)
+        return true;
+    return kind == NN_F8_BLOCK ? ops == &described[BLACKWELL]
+                               : ops != &described[BLACKWELL] && ops != &described[AMPERE];
 }

@@ -66,6 +66,14 @@ NN_F8_INLINE float nn_f8_power(int e)
     return nn_f8_float((uint32_t)(e + 127) << 23);
 }
 
+/* Where the scale of a block lies, of a line with so many: tiles of 128 lines by 4 blocks, row
+ * after row, and in a tile the lines 0, 32, 64 and 96, each with its 4 bytes, then 1, 33, ... */
+NN_F8_INLINE size_t nn_f8_scale_at(size_t line, size_t block, size_t nblocks)
+{
+    const size_t tile = line / 128 * ((nblocks + 3) / 4) + block / 4;
+    return tile * 512 + line % 32 * 16 + line % 128 / 32 * 4 + block % 4;
+}
+
 /* The nearest value of the type, ties to even, for |x| no greater than its greatest. An infinity
  * becomes NaN, so that it is noticed in whatever a product gives. */
 NN_F8_INLINE float nn_f8_round(struct nn_f8_type type, float x)

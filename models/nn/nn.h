@@ -85,7 +85,8 @@ struct nn_linear {
     bool after_weight;
     struct nn_f8 f8;
     /* With f8: w is codes of f8.dtype, of a tensor whose greatest absolute value this is (device
-     * scalar; fsdp_dequantize says what their values are); NULL: w is in w_dtype. */
+     * scalar; fsdp_dequantize says what their values are); NULL: w is in w_dtype. Scales of rows or
+     * blocks are x's and dy's alone then, and CUDA multiplies in bf16. */
     const double *w_amax;
     enum nn_f8_made *made; /* of x; forward, backward_weight; NULL: x is rounded in each call */
 };

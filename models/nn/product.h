@@ -49,8 +49,10 @@ struct nn_product {
      * of the bias, or of sums. */
     int count;
     size_t a_step, b_step, c_step, bias_step;
-    /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. */
-    const float *a_scale, *b_scale;
+    /* CUDA: a and b are codes, whose values are multiplied by these; NULL: they are not. Of
+     * f8_scale: one; one for each row of op(a) and each column of op(b), in fp32; or those of
+     * blocks (nn_cuda_f8_scales_nbytes). */
+    const void *a_scale, *b_scale;
 };
 
 static inline enum fsdp_dtype nn_f8_grad_dtype(const struct nn_f8 *f8)

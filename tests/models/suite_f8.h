@@ -333,6 +333,41 @@ static void f8_exact(enum fsdp_dtype dtype, enum fsdp_dtype grad_dtype, double f
     f8_release(&m);
 }
 
+/* The same of sums over many elements, of which one is not zero: x with scales of `kind`, in y
+ * along its rows and in dw down its columns. Blocks fill tiles of scales in part, and more than
+ * one. */
+static void f8_exact_lines(enum nn_f8_scale kind)
+{
+    enum { ROWS = 160, NIN = 192, NOUT = 160 };
+    const struct f8_case c = {
+        ROWS, NIN, NOUT, FSDP_F32, FSDP_F32, {FSDP_F8_E4M3, FSDP_F8_E4M3, kind}, 0, false};
+    struct f8_memory m = f8_memory(&c, 0);
+    struct nn_linear a = {.x = m.nx, .w = m.nw, .dy = m.ndy, .work = m.work, .f8 = c.f8};
+    int ny = 0, ndw = 0;
+    char name[100];
+
+    a.rows = ROWS, a.nin = NIN, a.nout = NOUT, a.out = m.y;
+    memset(m.w, 0, m.nw_elem * sizeof *m.w);
+    memset(m.dy, 0, m.ny_elem * sizeof *m.dy);
+    for (int i = 0; i < NOUT; i++) {
+        m.w[i * NIN + i * 7 % NIN] = 1.375f;
+        m.dy[i * 7 % ROWS * NOUT + i] = -0.8125f;
+    }
+    memcpy(m.nw, m.w, m.nw_elem * sizeof *m.w);
+    memcpy(m.ndy, m.dy, m.ny_elem * sizeof *m.dy);
+    f8_references(&m, &c, 0);
+    int rc = nn->linear_forward(ref_lane(), &a, &err);
+    a.out = m.dw;
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
+    for (size_t i = 0; i < m.ny_elem; i++)
+        ny += ((float *)m.y)[i] == (float)m.ry[i];
+    for (size_t i = 0; i < m.nw_elem; i++)
+        ndw += ((float *)m.dw)[i] == (float)m.rdw[i];
+    ok(!rc && ny == ROWS * NOUT && ndw == NIN * NOUT,
+       "codes and scales of x are those of the model, %d and %d: %s", ny, ndw, f8_name(&c, name));
+    f8_release(&m);
+}
+
 /* Nothing is hidden: what is not finite reaches the sums it is in, and those alone. */
 static void f8_not_finite(float bad, enum fsdp_dtype dtype)
 {
@@ -557,10 +592,18 @@ static void run_f8(enum nn_f8_scale last)
             c.rows = scale == NN_F8_ROW ? 1 : 37, c.nin = 33, c.nout = 65;
             f8_linear(&c);
             f8_affine(&c);
+            /* Several squares of columns, and tiles of blocks' scales. */
+            c.rows = 160, c.nin = 192, c.nout = 160, c.biased = i == 1, c.beta = 0;
+            if (scale == NN_F8_TENSOR)
+                continue;
+            f8_linear(&c);
+            f8_affine(&c);
         }
     for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
         for (int i = 0; i < 4; i++)
             f8_shared(i ? FSDP_BF16 : FSDP_F32, scale, i / 2, i % 2);
+    for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
+        f8_exact_lines(scale);
     run_f8_gathered(last);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 1);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 3e7);

@@ -17,7 +17,8 @@ struct simt_lt_desc {
     cublasLtEpilogue_t epilogue;
     void *bias, *aux; // bias: also the gradient of one
     int64_t aux_ld, bias_stride;
-    const float *a_scale, *b_scale; // of 8-bit operands
+    const void *a_scale, *b_scale; // of 8-bit operands
+    int32_t a_mode, b_mode;        // cublasLtMatmulMatrixScale_t
 };
 struct simt_lt_layout {
     cudaDataType_t type;
@@ -45,6 +46,8 @@ struct call {
 };
 
 int last, eights, refused, batched;
+int scaled[4]; // products with scales of each mode
+size_t version = 130000;
 int epilogues[1024]; // calls with each
 double epilogue_seconds;
 // Of the proposals, in the library's order: its first guess is not the best one.
@@ -135,24 +138,42 @@ void sum_operand(const call &c, uint64_t k)
     }
 }
 
+// What an element of an operand of 8 bits is multiplied by: `line` is its row of op(a), or its
+// column of op(b), and `at` its place in the sum of k. Scales of blocks are exponents, in tiles of
+// 128 lines by 4 blocks of 32, of 512 bytes: 16 for each of 32 lines, 4 bytes for each line of the
+// four that are 32 apart.
+double scale_of(const void *scales, int32_t mode, uint64_t line, uint64_t at, uint64_t k)
+{
+    const uint64_t block = at / 32, tiles = (k + 127) / 128;
+    if (!scales)
+        return 1;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F)
+        return *(const float *)scales;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)
+        return ((const float *)scales)[line];
+    const uint8_t *tile = (const uint8_t *)scales + (line / 128 * tiles + block / 4) * 512;
+    return ldexp(1, tile[(line % 32) * 16 + (line / 32 % 4) * 4 + block % 4] - 127);
+}
+
 // One of a batch.
 void multiply_one(const call &c)
 {
     const uint64_t k = c.desc.op_a == CUBLAS_OP_N ? c.a.cols : c.a.rows;
-    const float scale = c.desc.a_scale ? *c.desc.a_scale * *c.desc.b_scale : 1;
-    std::vector<float> row(k);
+    std::vector<double> row(k);
     for (uint64_t i = 0; i < c.d.rows; i++) {
         for (uint64_t l = 0; l < k; l++)
-            row[l] = load(c.a_at, c.a.type, place(c.a, c.desc.op_a, i, l));
+            row[l] = scale_of(c.desc.a_scale, c.desc.a_mode, i, l, k) *
+                     load(c.a_at, c.a.type, place(c.a, c.desc.op_a, i, l));
         for (uint64_t j = 0; j < c.d.cols; j++) {
             const uint64_t to = j * (uint64_t)c.d.ld + i;
             double sum = 0;
             for (uint64_t l = 0; l < k; l++) {
-                sum += (double)row[l] * load(c.b_at, c.b.type, place(c.b, c.desc.op_b, l, j));
+                sum += row[l] * load(c.b_at, c.b.type, place(c.b, c.desc.op_b, l, j)) *
+                       scale_of(c.desc.b_scale, c.desc.b_mode, j, l, k);
                 if (c.coarse && l == k / 2)
                     sum = rounded(c.d.type, (float)sum);
             }
-            sum *= c.alpha * scale;
+            sum *= c.alpha;
             if (has_bias(c.desc.epilogue))
                 sum += load(c.desc.bias, c.d.type, i);
             if (c.beta != 0)
@@ -194,6 +215,17 @@ bool is_eight(cudaDataType_t type)
     return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
 }
 
+// Scales of rows are of compute capability 9.0 alone; those of blocks of 10.0 and later.
+bool supported_scales(const simt_lt_desc &desc, const simt_lt_layout &a)
+{
+    const bool blocks = desc.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    int capability = 0;
+    cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, 0);
+    return desc.a_mode == desc.b_mode && desc.a_scale && desc.b_scale &&
+           (desc.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
+            (blocks ? capability >= 10 && a.rows % 32 == 0 : capability == 9));
+}
+
 // Of 8-bit operands, before Blackwell: both lie along what is summed, at multiples of 16 bytes; the
 // bias is in 16 bits, and here of the type of the output.
 bool supported_eight(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_lt_layout &b,
@@ -202,7 +234,7 @@ bool supported_eight(const simt_lt_desc &desc, const simt_lt_layout &a, const si
     const uint64_t out = d.type == CUDA_R_32F ? 4 : 2;
     const bool biased = desc.epilogue == CUBLASLT_EPILOGUE_BIAS;
     return is_eight(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
-           desc.op_a == CUBLAS_OP_T && desc.op_b == CUBLAS_OP_N && desc.a_scale && desc.b_scale &&
+           desc.op_a == CUBLAS_OP_T && desc.op_b == CUBLAS_OP_N && supported_scales(desc, a) &&
            a.rows % 16 == 0 && a.cols % 16 == 0 && b.cols % 16 == 0 && a.ld % 16 == 0 &&
            b.ld % 16 == 0 && (uint64_t)d.ld * out % 16 == 0 && !(biased && d.type == CUDA_R_32F);
 }
@@ -240,6 +272,7 @@ uint64_t checksum(const simt_lt_desc &desc, const simt_lt_layout &a, const simt_
     const uint64_t all[] = {(uint64_t)desc.op_a,
                             (uint64_t)desc.op_b,
                             (uint64_t)desc.epilogue,
+                            (uint64_t)desc.a_mode,
                             (uint64_t)a.type,
                             a.rows,
                             a.cols,
@@ -282,9 +315,17 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *desc = new simt_lt_desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
-                             nullptr,     nullptr,     0,
-                             0,           nullptr,     nullptr};
+    *desc = new simt_lt_desc{CUBLAS_OP_N,
+                             CUBLAS_OP_N,
+                             CUBLASLT_EPILOGUE_DEFAULT,
+                             nullptr,
+                             nullptr,
+                             0,
+                             0,
+                             nullptr,
+                             nullptr,
+                             0,
+                             0};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -306,8 +347,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                : what == CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE    ? (void *)&desc->bias_stride
                : what == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER      ? (void *)&desc->a_scale
                : what == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER      ? (void *)&desc->b_scale
+               : what == CUBLASLT_MATMUL_DESC_A_SCALE_MODE         ? (void *)&desc->a_mode
+               : what == CUBLASLT_MATMUL_DESC_B_SCALE_MODE         ? (void *)&desc->b_mode
                                                                    : (void *)&desc->bias;
-    if (nbytes != (what >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4))
+    const bool mode =
+        what == CUBLASLT_MATMUL_DESC_A_SCALE_MODE || what == CUBLASLT_MATMUL_DESC_B_SCALE_MODE;
+    if (nbytes != (what >= CUBLASLT_MATMUL_DESC_BIAS_POINTER && !mode ? sizeof(void *) : 4))
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, nbytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -410,7 +455,17 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 
 size_t cublasLtGetVersion(void)
 {
-    return 130000;
+    return version;
+}
+
+void simt_lt_set_version(size_t value)
+{
+    version = value;
+}
+
+int simt_lt_scaled(cublasLtMatmulMatrixScale_t mode)
+{
+    return scaled[mode];
 }
 
 int simt_lt_eights(void)
@@ -470,6 +525,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !supported(*desc, *a_layout, *b_layout, *d_layout) ||
         (has_aux(desc->epilogue) && desc->aux == d))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc->a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 &&
+        ((uintptr_t)desc->a_scale % 16 || (uintptr_t)desc->b_scale % 16))
+        return CUBLAS_STATUS_INVALID_VALUE;
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)at[i] % algo->data[1 + i])
             return CUBLAS_STATUS_INVALID_VALUE;
@@ -479,6 +537,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         simt_check_pointer(x, "a product");
     last = (int)algo->data[6];
     eights += is_eight(a_layout->type);
+    scaled[desc->a_mode] += is_eight(a_layout->type);
     epilogues[desc->epilogue]++;
     batched += d_layout->batch > 1 ? d_layout->batch : 0;
     simt_call(stream, multiply, &args, sizeof args);

@@ -41,7 +41,7 @@ run_on() { # suite, files of PTX, one a line
 touch ran
 SIMT_PTX_WHOLE=1 run_on dropout files
 ok $? 'the suite dropout; no instruction of any entry is unknown'
-for suite in nn nn_dtypes attention f8 cudnn cudnn_dropout; do
+for suite in nn nn_dtypes attention f8 f8_blocks cudnn cudnn_dropout; do
     run_on $suite files
     ok $? "the suite $suite"
 done

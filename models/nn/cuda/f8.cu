@@ -1,39 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operands of products in 8 bits. The scale must be known before the first code is written, so a
- * matrix is read twice: for the greatest absolute value, and to be encoded. Both reads are at the
- * speed of memory, and of a matrix that fits the second cache the second one is faster. A matrix
- * that is codes already is read once, to be transposed, or not at all. */
-#include "store.cuh"
-#include "nn/f8.h"
+/* Operands of products in 8 bits with one scale. It must be known before the first code is written,
+ * so a matrix is read twice: for the greatest absolute value, and to be encoded. Both reads are at
+ * the speed of memory, and of a matrix that fits the second cache the second one is faster. A
+ * matrix that is codes already is read once, to be transposed, or not at all. */
+#include "f8.cuh"
 
-enum { THREADS = 256, MOST_BLOCKS = 1024, TILE = 64, CODES = 16 /* that are written as one */ };
-
-struct matrix {
-    size_t ld;
-    int nrows, ncols;
-    bool aligned;
-};
-
-static matrix matrix_of(const struct nn_cuda_f8 *a)
-{
-    const size_t row = (size_t)a->ld * fsdp_dtype_nbytes(a->dtype);
-    return (matrix){(size_t)a->ld, a->nrows, a->ncols, is_aligned(a->x) && row % 16 == 0};
-}
+enum { MOST_BLOCKS = 1024 };
 
 /* The same of codes, of which VEC are read as one where it is aligned. */
 static matrix matrix_of_codes(const struct nn_cuda_f8 *a)
 {
     return (matrix){(size_t)a->ld, a->nrows, a->ncols,
                     fsdp_is_aligned(a->x, VEC) && a->ld % VEC == 0};
-}
-
-/* Eight elements of a row; those beyond it are zeros. */
-template <class T>
-static __device__ inline void load_lot(float out[VEC], const T *x, const matrix &m, size_t row,
-                                       size_t col)
-{
-    const size_t begin = row * m.ld;
-    load8(out, x, begin + col, begin + (size_t)m.ncols, m.aligned);
 }
 
 /* ---- the greatest absolute value ------------------------------------------------------------- */
@@ -52,9 +30,7 @@ template <class T> __global__ void f8_amax_kernel(const T *x, matrix m, uint32_t
         for (int i = 0; i < VEC; i++)
             most = max(most, nn_f8_magnitude(v[i]));
     }
-#pragma unroll
-    for (int lane = WARP / 2; lane > 0; lane /= 2)
-        most = max(most, __shfl_xor_sync(FULL_MASK, most, lane));
+    most = warp_max(most);
     if (threadIdx.x % WARP == 0)
         room[threadIdx.x / WARP] = most;
     __syncthreads();
@@ -94,16 +70,6 @@ static __device__ inline float inverse_of(const rule &r)
         *r.scale = nn_f8_power(e);
     return nn_f8_power(-e);
 }
-
-static __device__ inline void encode8(uint8_t out[VEC], const float v[VEC], enum fsdp_dtype f8,
-                                      float inverse)
-{
-#pragma unroll
-    for (int i = 0; i < VEC; i++)
-        out[i] = nn_f8_code(f8, nn_f8_round(nn_f8_type(f8), v[i] * inverse));
-}
-
-typedef fsdp_pack<uint8_t, CODES> codes;
 
 template <class T> __global__ void f8_encode_kernel(uint8_t *out, const T *x, matrix m, rule r)
 {
@@ -184,25 +150,25 @@ __global__ void f8_turn_codes_kernel(uint8_t *out, const uint8_t *x, matrix m, f
 static int encode_codes(struct fsdp_lane *lane, const struct nn_cuda_f8 *a, dim3 tiles,
                         struct fsdp_err *err)
 {
-    if (a->transposes)
+    if (a->down)
         LAUNCH(lane, (f8_turn_codes_kernel), tiles, THREADS, (uint8_t *)a->out,
-               (const uint8_t *)a->x, matrix_of_codes(a), a->scale, a->codes_amax);
+               (const uint8_t *)a->x, matrix_of_codes(a), (float *)a->scale, a->codes_amax);
     else
-        LAUNCH(lane, (f8_scale_kernel), 1, 1, a->scale, a->codes_amax);
+        LAUNCH(lane, (f8_scale_kernel), 1, 1, (float *)a->scale, a->codes_amax);
     return fsdp_cuda_launched(lane, "f8_codes", err);
 }
 
 extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
-    const rule r = {a->f8, a->amax, a->scale};
+    const rule r = {a->f8, a->amax, (float *)a->scale};
     const size_t nelem = (size_t)a->nrows * (size_t)a->ncols;
     const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)a->nrows, TILE));
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (a->codes_amax)
         return encode_codes(lane, a, tiles, err);
-    if (a->transposes)
+    if (a->down)
         LAUNCH_FOR(a->dtype, lane, f8_turn_kernel, tiles, THREADS, (uint8_t *)a->out, FROM(a->x),
                    matrix_of(a), r);
     else
@@ -257,7 +223,7 @@ __global__ void f8_value_kernel(__nv_bfloat16 *out, int to_ld, const uint8_t *x,
 extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
-    const rule r = {a->f8, a->amax, a->scale};
+    const rule r = {a->f8, a->amax, (float *)a->scale};
     const unsigned nblocks = blocks_for_lots((size_t)a->nrows, a->ncols, THREADS);
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));

@@ -20,10 +20,17 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
                         struct fsdp_err *err);
 
+/* Does the library know scales of rows and of blocks? */
+bool gemm_lt_has_scales(void);
+/* Of a product of codes with such scales: has the library an algorithm for it on this GPU? */
+int gemm_lt_takes(bool *out, struct fsdp_lane *lane, const struct nn_product *g,
+                  struct fsdp_err *err);
+
 /* ---- below, one call of the library ------------------------------------------------------------
  * a and b have one type, c has it or F32, bias has c's. Or a and b are codes of 8 bits, as they are
  * on sm_89 and sm_90: both lie along what is summed (a as it is, b transposed), all sizes are
- * multiples of NN_CUDA_F8_ALIGN, not both are E5M2, and there is no bias if c is F32. */
+ * multiples of NN_CUDA_F8_ALIGN (what is summed, with scales of blocks, of NN_F8_BLOCK_NELEM), not
+ * both are E5M2, and there is no bias if c is F32. */
 int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
 /* The same with an epilogue, or of several products, of 16-bit operands. *done false: the library
  * has no algorithm for it, or it is slower than what it replaces. */

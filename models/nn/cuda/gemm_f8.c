@@ -16,7 +16,9 @@
 
 #include "gemm.h"
 
-enum { LEAST_CAPABILITY = 89 };
+/* Of scales of rows and of blocks, by cuBLASLt's documentation, which has those of rows for 9.0
+ * alone. */
+enum { LEAST_CAPABILITY = 89, CAPABILITY_OF_ROWS = 90, CAPABILITY_OF_BLOCKS = 100 };
 
 static bool is_aligned(const void *x)
 {
@@ -35,12 +37,42 @@ static bool fits_library(const struct nn_product *g)
     const size_t row = (size_t)g->ldc * fsdp_dtype_nbytes(g->c_dtype);
     return has_aligned_codes(g) && g->m % NN_CUDA_F8_ALIGN == 0 && g->n % NN_CUDA_F8_ALIGN == 0 &&
            g->k % NN_CUDA_F8_ALIGN == 0 && row % NN_CUDA_F8_ALIGN == 0 && is_aligned(g->c) &&
-           (!g->bias || is_aligned(g->bias)) &&
+           (!g->bias || is_aligned(g->bias)) && (g->f8_scale == NN_F8_TENSOR || !g->b_amax) &&
+           (g->f8_scale != NN_F8_BLOCK || g->k % NN_F8_BLOCK_NELEM == 0) &&
            !(g->a.f8 == FSDP_F8_E5M2 && g->b.f8 == FSDP_F8_E5M2);
 }
 
+/* Do its scales have a form that the library knows on such a GPU? It may yet refuse a product. */
+static bool has_scales(const struct nn_product *g, int capability)
+{
+    switch (g->f8_scale) {
+    case NN_F8_TENSOR:
+        return true;
+    case NN_F8_ROW:
+        return capability >= CAPABILITY_OF_ROWS && gemm_lt_has_scales();
+    case NN_F8_BLOCK:
+        break;
+    }
+    return capability >= CAPABILITY_OF_BLOCKS && gemm_lt_has_scales();
+}
+
+/* Of scales that the library does not take, what it is told as. */
+static void tell_scales(int capability, const struct nn_product *g)
+{
+    static atomic_flag told[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    const bool rows = g->f8_scale == NN_F8_ROW;
+
+    if (!atomic_flag_test_and_set(&told[rows]))
+        fsdp_log(FSDP_LOG_WARN,
+                 "a product of %d x %d x %d to %s: this cuBLASLt has none in 8 bits with scales of "
+                 "%s on compute capability %d.%d: it and others are computed in bf16, with the "
+                 "same values and the speed of bf16",
+                 g->m, g->n, g->k, fsdp_dtype_name(g->c_dtype), rows ? "rows" : "blocks",
+                 capability / 10, capability % 10);
+}
+
 /* Each reason is told once. */
-static void tell_once(int capability, const struct nn_product *g)
+static void tell_once(int capability, const struct nn_product *g, bool fits)
 {
     static atomic_flag old = ATOMIC_FLAG_INIT, odd = ATOMIC_FLAG_INIT;
 
@@ -50,37 +82,53 @@ static void tell_once(int capability, const struct nn_product *g)
                      "compute capability %d.%d has no products in 8 bits: they are computed in "
                      "bf16, with the same values and the speed of bf16",
                      capability / 10, capability % 10);
+    } else if (fits) {
+        tell_scales(capability, g);
     } else if (!atomic_flag_test_and_set(&odd)) {
         fsdp_log(FSDP_LOG_WARN,
                  "a product of %d x %d x %d is computed in bf16, with the values of 8 bits: "
                  "products in 8 bits take sizes that are multiples of %d, at multiples of as "
-                 "many bytes",
-                 g->m, g->n, g->k, NN_CUDA_F8_ALIGN);
+                 "many bytes%s",
+                 g->m, g->n, g->k, NN_CUDA_F8_ALIGN,
+                 g->f8_scale == NN_F8_BLOCK ? ", and sums over multiples of 32" : "");
+    }
+}
+
+/* Where operand `at` (0: the one that lies first in work) has its scales and its matrix. */
+static void place_operand(struct nn_cuda_f8 *out, const struct nn_product *g, int at, float *place)
+{
+    const struct nn_cuda_f8_place p = nn_cuda_f8_place_at(g, at);
+
+    out->nrows = p.nrows;
+    out->ncols = p.ncols;
+    out->to_ld = p.ld;
+    out->out = nn_at(place, FSDP_F32, p.amax + p.scales);
+    out->amax = (uint32_t *)(void *)place;
+    out->scale = nn_at(place, FSDP_F32, p.amax);
+    if (g->f8_scale == NN_F8_TENSOR || out->codes_amax) {
+        out->amax = (uint32_t *)(void *)g->work + at;
+        out->scale = g->work + NN_CUDA_F8_SCALE + at;
     }
 }
 
 /* Operands to be made: the one that lies first in work, then the other. */
 static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product *g)
 {
-    const struct nn_product plain = nn_cuda_f8_decoded(g);
-    const struct nn_matrix *from[] = {&g->a, &g->b}, *to[] = {&plain.a, &plain.b};
-    const struct nn_cuda_f8_place place[] = {nn_cuda_f8_place(&g->a, g->m, g->k),
-                                             nn_cuda_f8_place(&g->b, g->k, g->n)};
+    const struct nn_cuda_f8_place first = nn_cuda_f8_place_at(g, 0);
+    float *const begin = nn_at(g->work, FSDP_F32, NN_CUDA_F8_CELLS);
+    float *const place[] = {begin, nn_at(begin, FSDP_F32, nn_cuda_f8_place_nelem(&first))};
 
     for (int at = 0; at < 2; at++) {
-        const int i = at != g->b_first; /* of a and b */
-        out[at] = (struct nn_cuda_f8){.x = from[i]->at,
-                                      .ld = from[i]->ld,
-                                      .nrows = place[i].nrows,
-                                      .ncols = place[i].ncols,
-                                      .dtype = from[i]->dtype,
-                                      .f8 = from[i]->f8,
-                                      .codes_amax = i == 1 ? g->b_amax : NULL,
-                                      .amax = (uint32_t *)(void *)g->work + at,
-                                      .scale = g->work + NN_CUDA_F8_SCALE + at,
-                                      .out = nn_at(to[i]->at, FSDP_F32, 0),
-                                      .transposes = from[i]->transposed == (i == 0),
-                                      .to_ld = place[i].ld};
+        const bool of_b = at != g->b_first;
+        const struct nn_matrix *from = of_b ? &g->b : &g->a;
+        out[at] = (struct nn_cuda_f8){.x = from->at,
+                                      .ld = from->ld,
+                                      .dtype = from->dtype,
+                                      .f8 = from->f8,
+                                      .kind = g->f8_scale,
+                                      .codes_amax = of_b ? g->b_amax : NULL,
+                                      .down = from->transposed != of_b};
+        place_operand(&out[at], g, at, place[at]);
     }
 }
 
@@ -93,7 +141,7 @@ static struct nn_product product_of_codes(const struct nn_product *g,
 
     codes.a = (struct nn_matrix){a->out, g->k, false, g->a.f8, FSDP_F32};
     codes.b = (struct nn_matrix){b->out, g->k, true, g->b.f8, FSDP_F32};
-    if (b->codes_amax && !b->transposes) {
+    if (b->codes_amax && !b->down) {
         codes.b.at = b->x;
         codes.b.ld = b->ld;
     }
@@ -104,10 +152,14 @@ static struct nn_product product_of_codes(const struct nn_product *g,
     return codes;
 }
 
+/* ---- making them ----------------------------------------------------------------------------- */
+
 /* From the first operand on, or from the second one, where the first one is there. */
-static int make_operands(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
-                         enum nn_f8_made kind, struct fsdp_err *err)
+static int make_with_one_scale(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
+                               enum nn_f8_made kind, struct fsdp_err *err)
 {
+    if (!from || !operand[1].codes_amax)
+        FSDP_TRY(fsdp_zero(lane, operand[from].amax, (size_t)(2 - from) * sizeof(uint32_t), err));
     for (int i = from; i < 2; i++)
         if (!operand[i].codes_amax)
             FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
@@ -117,28 +169,63 @@ static int make_operands(struct fsdp_lane *lane, const struct nn_cuda_f8 operand
     return FSDP_OK;
 }
 
+/* Of scales of rows or blocks. */
+static int make_one(struct fsdp_lane *lane, const struct nn_cuda_f8 *a, enum nn_f8_made kind,
+                    struct fsdp_err *err)
+{
+    const int nlines = a->down ? a->ncols : a->nrows, nsum = a->down ? a->nrows : a->ncols;
+
+    if (a->codes_amax)
+        return nn_cuda_f8_decode(lane, a, err);
+    if (a->kind == NN_F8_BLOCK && kind == NN_F8_CODES)
+        FSDP_TRY(fsdp_zero(lane, a->scale, nn_cuda_f8_scales_nbytes(nlines, nsum), err));
+    if (a->kind == NN_F8_ROW && a->down) {
+        FSDP_TRY(fsdp_zero(lane, a->amax, (size_t)nlines * sizeof *a->amax, err));
+        FSDP_TRY(nn_cuda_f8_columns_amax(lane, a, err));
+    }
+    return nn_cuda_f8_lines(lane, a, kind == NN_F8_VALUES, err);
+}
+
+static int make_operands(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
+                         enum nn_f8_made kind, struct fsdp_err *err)
+{
+    if (operand[0].kind == NN_F8_TENSOR)
+        return make_with_one_scale(lane, operand, from, kind, err);
+    for (int i = from; i < 2; i++)
+        FSDP_TRY(make_one(lane, &operand[i], kind, err));
+    return FSDP_OK;
+}
+
+/* Are the operands to be codes? If not, the reason is told. */
+static int is_of_codes(bool *out, struct fsdp_lane *lane, const struct nn_product *g,
+                       const struct nn_product *codes, struct fsdp_err *err)
+{
+    int capability;
+
+    FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));
+    const bool fits = fits_library(g);
+    *out = capability >= LEAST_CAPABILITY && fits && has_scales(g, capability);
+    if (*out && g->f8_scale != NN_F8_TENSOR)
+        FSDP_TRY(gemm_lt_takes(out, lane, codes, err));
+    if (!*out)
+        tell_once(capability, g, fits);
+    return FSDP_OK;
+}
+
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
                         struct fsdp_err *err)
 {
     struct nn_cuda_f8 operand[2];
-    int capability;
+    bool by_codes;
 
-    if (g->f8_scale != NN_F8_TENSOR)
-        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                            "a product in 8 bits with scales of rows or blocks: not on CUDA");
-    FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));
     describe_operands(operand, g);
-    const bool by_codes = capability >= LEAST_CAPABILITY && fits_library(g);
+    const struct nn_product codes = product_of_codes(g, operand);
+    FSDP_TRY(is_of_codes(&by_codes, lane, g, &codes, err));
     const enum nn_f8_made kind = by_codes ? NN_F8_CODES : NN_F8_VALUES;
     const bool is_there = g->made && *g->made == kind;
-    if (!by_codes)
-        tell_once(capability, g);
-    if (!is_there || !g->b_amax)
-        FSDP_TRY(
-            fsdp_zero(lane, operand[is_there].amax, (is_there ? 1 : 2) * sizeof(uint32_t), err));
     FSDP_TRY(make_operands(lane, operand, is_there, kind, err));
     if (g->made)
         *g->made = kind;
-    *out = by_codes ? product_of_codes(g, operand) : nn_cuda_f8_decoded(g);
+    *out = by_codes ? codes : nn_cuda_f8_decoded(g);
     return FSDP_OK;
 }

@@ -93,6 +93,7 @@ static struct gemm_key key_of(const struct nn_product *g, int ordinal)
                              .c_align = alignment_of(g->c),
                              .bias_align = g->bias ? alignment_of(g->bias) : 0,
                              .f8_b = g->a_scale ? (uint8_t)g->b.dtype : 0,
+                             .scales = g->a_scale ? (uint8_t)g->f8_scale : 0,
                              .epilogue = (uint8_t)g->epilogue,
                              .aux_align = g->epilogue ? alignment_of(g->aux) : 0};
 }
@@ -117,6 +118,39 @@ static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDes
 {
     return cublasLtMatmulDescSetAttribute(desc, what, value, nbytes);
 }
+
+/* Modes of scales are of cuBLASLt 12.9. */
+#if CUBLAS_VERSION >= 120900
+enum { SCALES_VERSION = 120900 };
+
+bool gemm_lt_has_scales(void)
+{
+    return cublasLtGetVersion() >= SCALES_VERSION;
+}
+
+static cublasStatus_t set_scale_modes(cublasLtMatmulDesc_t desc, const struct nn_product *g)
+{
+    const int32_t mode = g->f8_scale == NN_F8_ROW ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                                  : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (!g->a_scale || g->f8_scale == NN_F8_TENSOR)
+        return s;
+    s = set_attribute(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
+    return s ? s : set_attribute(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
+}
+#else
+bool gemm_lt_has_scales(void)
+{
+    return false;
+}
+
+static cublasStatus_t set_scale_modes(cublasLtMatmulDesc_t desc, const struct nn_product *g)
+{
+    (void)desc, (void)g;
+    return CUBLAS_STATUS_SUCCESS;
+}
+#endif
 
 /* The library's first operand is our second. Sums are fp32 throughout: without FAST_ACCUM, which
  * cuts those of 8-bit tensor cores to 14 bits. */
@@ -205,6 +239,7 @@ static cublasStatus_t describe_gemm(struct gemm_plan *p, const struct nn_product
     s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b);
     s = s ? s : set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a);
     s = s ? s : set_epilogue(p->desc, g);
+    s = s ? s : set_scale_modes(p->desc, g);
     s = s ? s : set_scales(p->desc, g);
     s = s ? s : operand(&p->b, &g->b, g->k, g->n);
     s = s ? s : operand(&p->a, &g->a, g->m, g->k);
@@ -322,7 +357,7 @@ int gemm_plan(struct gemm_plan **out, cublasLtHandle_t *handle, struct fsdp_lane
         return FSDP_ENOMEM;
     node->plan.key = key;
     int rc = make_plan(&node->plan, *handle, g, err);
-    node->plan.refused = rc == FSDP_EUNSUPPORTED && (g->epilogue || gemm_is_batch(g));
+    node->plan.refused = rc == FSDP_EUNSUPPORTED && (g->epilogue || gemm_is_batch(g) || key.scales);
     if (rc && !node->plan.refused) {
         fsdp_free(node);
         return rc;
@@ -374,6 +409,22 @@ int gemm_lt_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *don
     }
     gemm_lt_unlock();
     return rc || !*done ? rc : fsdp_cuda_launched(lane, "product", err);
+}
+
+int gemm_lt_takes(bool *out, struct fsdp_lane *lane, const struct nn_product *g,
+                  struct fsdp_err *err)
+{
+    struct gemm_plan *plan;
+    cublasLtHandle_t handle;
+
+    *out = false;
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    gemm_lt_lock();
+    const int rc = gemm_plan(&plan, &handle, lane, g, err);
+    if (!rc)
+        *out = !plan->refused;
+    gemm_lt_unlock();
+    return rc;
 }
 
 int gemm_lt(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err)

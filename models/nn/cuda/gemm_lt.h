@@ -17,7 +17,8 @@ struct gemm_key {
     uint8_t a_align, b_align, c_align, bias_align;
     uint8_t f8_b; /* type of b where a's is of 8 bits; else 0 */
     uint8_t epilogue, aux_align;
-    uint8_t unused[3]; /* keys are compared as bytes */
+    uint8_t scales;    /* enum nn_f8_scale of operands of 8 bits; else 0 */
+    uint8_t unused[2]; /* keys are compared as bytes */
 };
 
 /* Descriptors and the algorithm for one key. cuBLASLt is column-major, so its product is the
@@ -27,7 +28,7 @@ struct gemm_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool refused; /* its epilogue or batch: there is no algorithm, or it is slower */
+    bool refused; /* its epilogue, batch or scales: there is no algorithm, or it is slower */
     /* Its last call, for timing; lane NULL: it is not timed. */
     struct nn_product last;
     struct fsdp_lane *lane;

@@ -112,27 +112,38 @@ struct nn_cuda_halves {
 };
 int nn_cuda_split(struct fsdp_lane *lane, const struct nn_cuda_halves *args, struct fsdp_err *err);
 
-/* Products in 8 bits. Of a matrix (nrows, ncols) whose rows lie ld elements apart: *amax, before 0,
- * becomes the greatest absolute value, as bits. Then its codes of type f8, nrows and ncols being
- * multiples of NN_CUDA_F8_ALIGN: out (nrows, ncols), or (ncols, nrows) where `transposes`; and
- * *scale, by which their values are multiplied. Or the values of its codes in bf16, rows to_ld
- * apart. Of an x that is codes of E4M3 already, which lie at multiples of NN_CUDA_F8_ALIGN, encode
- * writes out where it `transposes` alone, and *scale. */
+/* Products in 8 bits. An operand is a matrix (nrows, ncols) whose rows lie ld elements apart; the
+ * lines that the product sums over are its rows or, where `down`, its columns. It becomes codes of
+ * type f8, nrows and ncols being multiples of NN_CUDA_F8_ALIGN (and lines, with scales of blocks,
+ * of NN_F8_BLOCK_NELEM): out (nrows, ncols), or (ncols, nrows) where `down`; and the scales by
+ * which their values are multiplied, as nn_product.a_scale has them. Or it becomes the values of
+ * its codes in bf16, rows to_ld apart, as the matrix lies. */
 enum { NN_CUDA_F8_ALIGN = 16 };
 struct nn_cuda_f8 {
     const void *x;
     int ld, nrows, ncols;
     enum fsdp_dtype dtype, f8;
+    enum nn_f8_scale kind;
     const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is of dtype */
     uint32_t *amax;           /* of what is no codes */
-    float *scale;
+    void *scale;
     void *out;
-    bool transposes;
+    bool down;
     int to_ld;
 };
+/* With one scale, or of an x that is codes of E4M3 already, which lie at multiples of
+ * NN_CUDA_F8_ALIGN: *amax, before 0, becomes the greatest absolute value, as bits, which the others
+ * need where x is no codes. Of codes, encode writes out where `down` alone, and *scale. */
 int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
 int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
 int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
+/* With scales of rows, which are lines here, or of blocks: codes, or values. Scales of blocks that
+ * are not there but fill a tile stay as they are. For scales of lines that lie down columns,
+ * columns_amax makes amax (ncols) of zeros before. */
+int nn_cuda_f8_columns_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *args,
+                            struct fsdp_err *err);
+int nn_cuda_f8_lines(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, bool values,
+                     struct fsdp_err *err);
 
 /* Where experts have few rows each, their products are one launch, and the host need not know how
  * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types

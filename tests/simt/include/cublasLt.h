@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+#define CUBLAS_VERSION 130100
+
 typedef enum {
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_STATUS_ALLOC_FAILED = 3,
@@ -45,8 +47,15 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,
     CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
-    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
+    CUBLASLT_MATMUL_DESC_A_SCALE_MODE = 31,
+    CUBLASLT_MATMUL_DESC_B_SCALE_MODE = 32
 } cublasLtMatmulDescAttributes_t;
+typedef enum {
+    CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F = 0,
+    CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 = 2,
+    CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F = 3
+} cublasLtMatmulMatrixScale_t;
 typedef enum {
     CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
     CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6
@@ -121,8 +130,11 @@ size_t cublasLtGetVersion(void);
 /* ---- beyond cuBLASLt: which proposal the last product ran with, 0 for the first; the second is
  * the fastest. */
 int simt_lt_last(void);
-/* How many products of 8-bit operands there were. */
+/* How many products of 8-bit operands there were, and with scales of this mode. */
 int simt_lt_eights(void);
+int simt_lt_scaled(cublasLtMatmulMatrixScale_t mode);
+/* What cublasLtGetVersion says from now on. */
+void simt_lt_set_version(size_t version);
 /* How many products were in batches. */
 int simt_lt_batched(void);
 /* How many products had this epilogue; and from now on none has one beyond the bias,
