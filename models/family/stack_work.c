@@ -15,11 +15,13 @@ static int add_all(struct fsdp_module_tree *tree, int module, const struct work_
     return FSDP_OK;
 }
 
-/* GPUs multiply codes where all dimensions are multiples of 16, and their values in 16 bits
- * elsewhere. */
-static bool takes_codes(const struct stack_weight *x, double rows)
+/* GPUs multiply codes where they have such scales and all dimensions are multiples of 16, or of a
+ * block, and their values in 16 bits elsewhere. */
+static bool takes_codes(const struct model *m, const struct stack_weight *x, double rows)
 {
-    return x->f8.dtype && fmod(rows, 16) == 0 && x->rows % 16 == 0 && x->cols % 16 == 0;
+    const int of = x->f8.scale == NN_F8_BLOCK ? NN_F8_BLOCK_NELEM : 16;
+    return x->f8.dtype && nn_cuda_takes_scales(m->nn, x->f8.scale) && fmod(rows, of) == 0 &&
+           x->rows % of == 0 && x->cols % of == 0;
 }
 
 static bool is_trained(const struct model *m, int w)
@@ -46,12 +48,12 @@ static struct readers readers_of(const struct model *m, int w)
 static bool x_is_made(const struct model *m, int w, double rows, bool backward)
 {
     const struct readers r = readers_of(m, w);
-    const bool codes = takes_codes(&m->weight[w], rows);
+    const bool codes = takes_codes(m, &m->weight[w], rows);
 
     for (int slot = r.first; slot < r.own && !m->lora.dora; slot++) {
         const int other = m->place[slot].weight;
         if (other >= 0 && m->weight[other].f8.dtype &&
-            takes_codes(&m->weight[other], rows) == codes && (!backward || is_trained(m, other)))
+            takes_codes(m, &m->weight[other], rows) == codes && (!backward || is_trained(m, other)))
             return true;
     }
     return false;
@@ -72,7 +74,7 @@ static int add_products(const struct model *m, struct fsdp_module_tree *tree, in
             .rows = rows * used,
             .nin = x->cols,
             .nout = x->rows,
-            .type = takes_codes(x, rows * used) ? x->f8.dtype : m->dtypes.activation,
+            .type = takes_codes(m, x, rows * used) ? x->f8.dtype : m->dtypes.activation,
             .trained = is_trained(m, w)};
         const struct work_codes codes = {.from = m->dtypes.activation,
                                          .x_is_made = x_is_made(m, w, linear.rows, false),

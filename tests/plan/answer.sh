@@ -92,6 +92,16 @@ assert 1.2 < a["products_s"] / b["products_s"] < 2, (a, b)
 assert b["pointwise_s"] > 1.1 * a["pointwise_s"] and b["step_s"]["value"] < 0.9 * a["step_s"]["value"], (a, b)
 PY
 echo $?)" "products in 8 bits take less time, with the making of codes"
+for kind in row:h100 block:h100 row:b200 block:b200 tensor:b200; do
+    run --model llama --seq 8192 --nodes 8 --gpu "${kind#*:}" --batch 4M --json "${kind/:/-}.json" model.linear_dtype=float8_e4m3 model.linear_scales="${kind%:*}" || break
+done
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+products = {name: json.load(open(f"{name}.json"))["time"]["products_s"] for name in ("answer", "f8", "row-h100", "block-h100", "row-b200", "block-b200", "tensor-b200")}
+assert products["row-h100"] == products["f8"] and products["block-h100"] > 0.95 * products["answer"], products
+assert products["block-b200"] == products["tensor-b200"] < 0.8 * products["row-b200"], products
+PY
+echo $?)" "scales of rows are Hopper's, those of blocks Blackwell's: elsewhere products take the time of bf16"
 run --model llama --seq 8192 --nodes 8 --batch 4M --json gathered.json fsdp.gather_dtype=float8_e4m3
 run --model llama --seq 8192 --nodes 8 --batch 4M --json both.json model.linear_dtype=float8_e4m3 fsdp.gather_dtype=float8_e4m3
 ok "$([ $? = 0 ] && python3 - <<'PY'
