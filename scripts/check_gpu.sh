@@ -325,6 +325,8 @@ part_settings() {
     near_cpu 2 2e-2 optim.name=muon
     near_cpu 1 2e-2 model.linear_dtype=float8_e4m3
     near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_grad_dtype=float8_e5m2
+    near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_scales=row
+    near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_scales=block
     near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3
     near_cpu 2 2e-2 fsdp.gather_dtype=float8_e4m3 model.linear_dtype=float8_e4m3
     near_cpu 1 2e-2 model.dropout=0.1

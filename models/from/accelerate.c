@@ -47,6 +47,15 @@ static void set_precision(struct from_job *job, const struct from_row *row, stru
         from_remark(job, FROM_LOST, leaf, "no type of that name");
 }
 
+/* A recipe of Transformer Engine. */
+static void set_blocks(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
+{
+    if (from_is_true(leaf->value))
+        from_set(job, row->ours, leaf->path, "block");
+    else
+        from_remark(job, FROM_HAVE, leaf, "one scale a tensor");
+}
+
 static void take_count(struct from_job *job, const struct from_row *row, struct from_leaf *leaf)
 {
     const int value = atoi(leaf->value);
@@ -260,8 +269,9 @@ static const struct from_row rows[] = {
     {"tpu_*", FROM_LOST, NULL, NULL, "false|[]", "there are no TPUs"},
     {"command_file", FROM_LOST, NULL, NULL, NULL, "there are no TPU pods"},
     {"commands", FROM_LOST, NULL, NULL, NULL, "there are no TPU pods"},
+    {"fp8_config.use_mxfp8_block_scaling", FROM_SET, "model.linear_scales", set_blocks, NULL, NULL},
     {"fp8_config*", FROM_LOST, NULL, NULL, "{}",
-     "recipes of products in 8 bits; model.linear_dtype has one scale a tensor (docs/fp8.md)"},
+     "recipes of products in 8 bits; model.linear_scales has other scales (docs/fp8.md)"},
     {"megatron_lm_config.megatron_lm_gradient_clipping", FROM_SET, "optim.clip_grad_norm", NULL,
      NULL, NULL},
     {"megatron_lm_config*", FROM_LOST, NULL, NULL, "{}", "no tensor or pipeline parallelism"},

@@ -97,6 +97,10 @@ printf 'distributed_type: TPU\nmixed_precision: fp8\n' >odd.yaml
 from odd.yaml && holds err "without a counterpart: distributed_type" && sets fsdp.param_dtype=bfloat16 model.linear_dtype=float8_e4m3
 ok $? "accelerate, what there is not here"
 
+printf 'distributed_type: FSDP\nmixed_precision: fp8\nfp8_config: {backend: TE, use_mxfp8_block_scaling: true}\n' >mx.yaml
+from mx.yaml && sets model.linear_dtype=float8_e4m3 model.linear_scales=block && holds err "without a counterpart: fp8_config.backend"
+ok $? "accelerate, scales of blocks"
+
 # ---- DeepSpeed ----
 
 cat >ds.json <<'END'
