@@ -371,6 +371,15 @@ enum stack_list {
  * has them and one was captured from the same block. Enqueues. */
 int stack_run_list(struct model *m, const struct stack_block *blk, enum stack_list list, bool add,
                    struct fsdp_err *err);
+/* The same of any function that reads nothing else, under the name of a list. */
+struct stack_list_call {
+    enum stack_list list;
+    bool add;
+    int (*run)(const struct model *m, const struct stack_block *blk,
+               const struct stack_list_call *call, struct fsdp_err *err);
+};
+int stack_graph_run(struct model *m, const struct stack_block *blk,
+                    const struct stack_list_call *call, struct fsdp_err *err);
 /* model_ops.set_graphs */
 int stack_set_graphs(struct model *m, struct fsdp_err *err);
 struct stack_graph_counts {

@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "fsdp/sys/device_ops.h"
-#include "layer.h"
+#include "stack.h"
 
 /* Of one list of a layer. Training has two (the first micro-step and the others), recomputation and
  * evaluation some more, and a last batch of fewer rows. */
@@ -77,23 +77,6 @@ static enum reason why_not(const struct model *m, const struct stack_block *blk)
                                           : NREASONS;
 }
 
-static int run_each(const struct model *m, const struct stack_block *blk, enum stack_list list,
-                    bool add, struct fsdp_err *err)
-{
-    switch (list) {
-    case STACK_ATTENTION_FORWARD:
-        return layer_attention_forward(m, blk, add, err);
-    case STACK_ATTEND:
-        return layer_attend(m, blk, add, err);
-    case STACK_MLP_FORWARD:
-        return layer_mlp_forward(m, blk, add, err);
-    case STACK_ATTENTION_BACKWARD:
-        return layer_attention_backward(m, blk, err);
-    default:
-        return layer_mlp_backward(m, blk, err);
-    }
-}
-
 /* ---- graphs that are kept -------------------------------------------------------------------- */
 
 /* Graphs of a lane that is gone used its scratch memory. */
@@ -137,15 +120,15 @@ static struct kept *find_kept(struct stack_graphs *g, struct kept **list,
     return oldest;
 }
 
-static struct fsdp_graph *capture(const struct model *m, const struct stack_block *blk,
-                                  enum stack_list list, bool add)
+static struct fsdp_graph *capture(struct model *m, const struct stack_block *blk,
+                                  const struct stack_list_call *call)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_graph *graph = NULL;
     int rc = fsdp_capture_begin(blk->lane, &err);
 
     if (!rc) {
-        rc = run_each(m, blk, list, add, &err);
+        rc = call->run(m, blk, call, &err);
         const int ended = fsdp_capture_end(&graph, blk->lane, rc ? NULL : &err);
         rc = rc ? rc : ended;
     }
@@ -161,25 +144,26 @@ static struct fsdp_graph *capture(const struct model *m, const struct stack_bloc
 
 /* ---- for the passes -------------------------------------------------------------------------- */
 
-int stack_run_list(struct model *m, const struct stack_block *blk, enum stack_list list, bool add,
-                   struct fsdp_err *err)
+int stack_graph_run(struct model *m, const struct stack_block *blk,
+                    const struct stack_list_call *call, struct fsdp_err *err)
 {
     struct stack_graphs *g = m->graphs;
     bool seen;
 
     if (!g)
-        return run_each(m, blk, list, add, err);
+        return call->run(m, blk, call, err);
     const enum reason reason = why_not(m, blk);
-    const size_t at = ((size_t)blk->layer * STACK_NLISTS + (size_t)list) * 2 + add;
-    struct kept *k = reason == NREASONS ? find_kept(g, &g->lists[at], blk, &seen) : NULL;
+    const size_t lists = (size_t)blk->layer * STACK_NLISTS + (size_t)call->list;
+    struct kept **list = &g->lists[2 * lists + call->add];
+    struct kept *k = reason == NREASONS ? find_kept(g, list, blk, &seen) : NULL;
     if (!k) {
         tell_once(g, reason == NREASONS ? TOO_MANY : reason);
-        return run_each(m, blk, list, add, err);
+        return call->run(m, blk, call, err);
     }
     if (!k->graph && seen && !g->stopped)
-        k->graph = capture(m, blk, list, add);
+        k->graph = capture(m, blk, call);
     if (!k->graph)
-        return run_each(m, blk, list, add, err);
+        return call->run(m, blk, call, err);
     g->counts.launched++;
     return fsdp_graph_launch(k->graph, blk->lane, err);
 }
