@@ -39,7 +39,7 @@ dequantize_kernel*            0  0 1  results; codes are 8 bytes or fewer
 embedding_backward_kernel*    1  0 1  rows
 embedding_forward_kernel*     1  0 1  rows
 f8_block_kernel*              1  0 0  rows; codes are 8 bytes
-f8_columns_amax_kernel*       1  2 0  rows
+f8_columns_amax_kernel*       1  0 0  rows; one value of a column a warp
 f8_row_kernel*                4  0 1  rows, twice, and 16 codes or values
 f8_square_kernel*             2  1 1  rows, and 16 codes or values
 f8_amax_kernel*               1  0 0  rows

@@ -50,7 +50,7 @@ static __device__ inline uint32_t greatest8(const float v[VEC], uint32_t most)
     return most;
 }
 
-/* The values of the codes of v, as they are without scales of blocks or lines. */
+/* v becomes the values of its codes, by the scale 2^e. */
 static __device__ inline void decode8(float v[VEC], enum fsdp_dtype f8, int e)
 {
 #pragma unroll

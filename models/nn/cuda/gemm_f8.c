@@ -56,7 +56,7 @@ static bool has_scales(const struct nn_product *g, int capability)
     return capability >= CAPABILITY_OF_BLOCKS && gemm_lt_has_scales();
 }
 
-/* Of scales that the library does not take, what it is told as. */
+/* Told once for each kind of scales. */
 static void tell_scales(int capability, const struct nn_product *g)
 {
     static atomic_flag told[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
