@@ -112,6 +112,8 @@ ok "$(holds log 'resumes from packed2/step-00000004'; echo $?)" "the same in two
 ok "$(cmp -s <(prints packed/step-00000008) <(prints packed2/step-00000008) &&
     [ -n "$(prints packed/step-00000008)" ] &&
     cmp -s <(numbers packed.jsonl) <(numbers packed2.jsonl); echo $?)" "is bit-equal, with what was dropped"
+run -n 2 run.yaml $prompts checkpoint.path=fast log.metrics=fast.jsonl model.attention_dropout=fast
+ok "$(cmp -s <(prints packed/step-00000008) <(prints fast/step-00000008); echo $?)" "dropout as the device likes it: the CPU's own"
 run -n 2 run.yaml $prompts checkpoint.path=packed data.pack=none train.steps=9
 ok "$([ $? = 1 ] && holds err 'files, their sizes or data.pack differ'; echo $?)" "and continues with rows packed alike alone"
 
