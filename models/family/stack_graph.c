@@ -38,12 +38,10 @@ struct kept {
     struct kept *next;
     struct stack_block key;
     struct fsdp_graph *graph; /* NULL: seen once */
-    uint64_t used;
 };
 
 struct stack_graphs {
     struct kept **lists; /* [nlayers][STACK_NLISTS][without and with `add`] */
-    uint64_t now;        /* counts uses */
     struct stack_graph_counts counts;
     bool stopped;  /* a capture has failed */
     unsigned told; /* reasons, as bits */
@@ -70,11 +68,11 @@ static void tell_once(struct stack_graphs *g, enum reason reason)
 /* NREASONS: none. */
 static enum reason why_not(const struct model *m, const struct stack_block *blk)
 {
-    return !fsdp_lane_captures(blk->lane) ? OTHER_DEVICE
-           : m->traits.experts            ? EXPERTS
-           : blk->drop                    ? DROPOUT
-           : blk->starts                  ? DOCUMENTS
-                                          : NREASONS;
+    return !fsdp_lane_captures(blk->lane)            ? OTHER_DEVICE
+           : m->traits.experts                       ? EXPERTS
+           : blk->drop                               ? DROPOUT
+           : blk->starts && blk->documents != blk->B ? DOCUMENTS
+                                                     : NREASONS;
 }
 
 /* ---- graphs that are kept -------------------------------------------------------------------- */
@@ -88,36 +86,27 @@ static void drop_stale(struct kept *k, const struct fsdp_lane *lane)
     }
 }
 
-/* The one of this block, or a new one; NULL: there is no room. *seen: it is not new. */
-static struct kept *find_kept(struct stack_graphs *g, struct kept **list,
-                              const struct stack_block *blk, bool *seen)
+/* The one of this block, or a new one; NULL: there is no room. *seen: it is not new. None makes
+ * room for another one: passes that come in turn, one more of them than fit, would all go without.
+ */
+static struct kept *find_kept(struct kept **list, const struct stack_block *blk, bool *seen)
 {
-    struct kept *oldest = NULL; /* without a graph */
     int n = 0;
 
     *seen = true;
-    for (struct kept *k = *list; k; k = k->next, n++) {
+    for (struct kept *k = *list; k; k = k->next, n++)
         if (!memcmp(&k->key, blk, sizeof *blk)) {
-            k->used = ++g->now;
             drop_stale(k, blk->lane);
             return k;
         }
-        if (!k->graph && (!oldest || k->used < oldest->used))
-            oldest = k;
-    }
     *seen = false;
-    if (n < MOST_GRAPHS) {
-        struct kept *made = fsdp_alloc(1, sizeof *made, "graph of a layer", NULL);
-        if (made) {
-            made->next = *list;
-            *list = oldest = made;
-        }
-    }
-    if (oldest) {
-        oldest->key = *blk;
-        oldest->used = ++g->now;
-    }
-    return oldest;
+    struct kept *made =
+        n < MOST_GRAPHS ? fsdp_alloc(1, sizeof *made, "graph of a layer", NULL) : NULL;
+    if (!made)
+        return NULL;
+    made->key = *blk;
+    made->next = *list;
+    return *list = made;
 }
 
 static struct fsdp_graph *capture(struct model *m, const struct stack_block *blk,
@@ -155,7 +144,7 @@ int stack_graph_run(struct model *m, const struct stack_block *blk,
     const enum reason reason = why_not(m, blk);
     const size_t lists = (size_t)blk->layer * STACK_NLISTS + (size_t)call->list;
     struct kept **list = &g->lists[2 * lists + call->add];
-    struct kept *k = reason == NREASONS ? find_kept(g, list, blk, &seen) : NULL;
+    struct kept *k = reason == NREASONS ? find_kept(list, blk, &seen) : NULL;
     if (!k) {
         tell_once(g, reason == NREASONS ? TOO_MANY : reason);
         return call->run(m, blk, call, err);

@@ -2,6 +2,7 @@
 /* Operators of a GPU that is described: what plans of memory ask of them. The rest is the CPU's,
  * and is not called. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cuda_sizes.h"
@@ -14,24 +15,36 @@ static size_t work_of(const struct nn_attention *shape, struct nn_cuda_way way, 
                                     nn_cuda_cudnn_workspace(shape, way, true, capability));
 }
 
-static size_t attention_work(const struct nn_attention *shape, int capability)
+/* Of the plans of a shape. */
+static size_t work_of_plans(const struct nn_attention *shape, int capability)
 {
-    const bool plain = nn_cuda_attention_chosen() == NN_CUDA_PLAIN;
     struct nn_cuda_way way = {.deterministic = nn_cuda_attention_chosen() == NN_CUDA_DETERMINISTIC,
                               .drops = shape->drop.p > 0};
-    size_t most = nn_cuda_plain_attention_work_nelem(shape);
+    size_t most = 0;
 
-    if (!plain && !nn_cuda_beyond_cudnn(shape, false, capability)) {
-        const size_t nelem = work_of(shape, way, capability);
-        most = nelem > most ? nelem : most;
-    }
+    if (!nn_cuda_beyond_cudnn(shape, false, capability))
+        most = work_of(shape, way, capability);
     /* More documents take more. */
-    if (!plain && shape->documents && !nn_cuda_beyond_cudnn(shape, true, capability)) {
+    if (shape->documents && !nn_cuda_beyond_cudnn(shape, true, capability)) {
         way.documents = nn_cuda_documents_step(shape->documents);
         const size_t nelem = work_of(shape, way, capability);
         most = nelem > most ? nelem : most;
     }
     return most;
+}
+
+static size_t attention_work(const struct nn_attention *shape, int capability)
+{
+    struct nn_attention whole = *shape; /* evaluation drops nothing */
+    size_t most = nn_cuda_plain_attention_work_nelem(shape);
+
+    if (nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
+        return most;
+    whole.drop.p = 0;
+    const size_t nelem = work_of_plans(&whole, capability);
+    const size_t dropped = shape->drop.p > 0 ? work_of_plans(shape, capability) : 0;
+    most = nelem > most ? nelem : most;
+    return dropped > most ? dropped : most;
 }
 
 /* A block of 128 threads multiplies in fp32 what it reads from shared memory: some 15 TFLOP/s of an
@@ -127,10 +140,31 @@ double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *sha
     return why ? PLAIN_TIMES : 1;
 }
 
+static bool gpu_takes_scales(int capability, enum nn_f8_scale kind)
+{
+    return kind == NN_F8_BLOCK ? capability >= 100 : capability >= 90 && capability < 100;
+}
+
 bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
     if (strcmp(ops->name, "cuda") != 0 || kind == NN_F8_TENSOR)
         return true;
-    return kind == NN_F8_BLOCK ? ops == &described[BLACKWELL]
-                               : ops != &described[BLACKWELL] && ops != &described[AMPERE];
+    for (int i = 0; i < NDESCRIBED; i++) {
+        if (ops != &described[i])
+            continue;
+        const bool takes = gpu_takes_scales(gpus[i].capability, kind);
+        if (!takes && !atomic_flag_test_and_set(&told))
+            fsdp_log(
+                FSDP_LOG_WARN,
+                "products in 8 bits with scales of %s: this GPU has none, and computes them in "
+                "bf16, which takes longer than without model.linear_dtype%s",
+                kind == NN_F8_BLOCK ? "blocks" : "rows",
+                gpus[i].capability >= 100  ? "; it has model.linear_scales=block"
+                : gpus[i].capability >= 90 ? "; it has model.linear_scales=row"
+                                           : "");
+        return takes;
+    }
+    return kind == NN_F8_ROW; /* of a GPU that is here */
 }

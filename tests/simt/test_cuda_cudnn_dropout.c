@@ -83,6 +83,7 @@ static void test_described(void)
                                       (struct nn_drop){.p = 0.1f});
     const struct nn_ops *hopper = nn_cuda_described_ops(90), *ampere = nn_cuda_described_ops(80);
     const struct nn_ops *blackwell = nn_cuda_described_ops(120);
+    const struct nn_attention rows = a;
     const size_t mask = (size_t)2 * 8 * 512 * 512 / 8;
 
     ok(nn_cuda_slowness(hopper, &a) == 1 && nn_cuda_slowness(ampere, &a) == 1 &&
@@ -96,6 +97,11 @@ static void test_described(void)
     ok(nn_cuda_slowness(hopper, &a) == 1 && nn_cuda_slowness(blackwell, &a) > 1 &&
            strstr(said, "from compute capability 10.0 on"),
        "documents with dropout are slow there, which is said");
+    struct nn_attention whole = a;
+    whole.drop = no_drop;
+    ok(blackwell->attention_work_nelem(&a) >= blackwell->attention_work_nelem(&whole) &&
+           blackwell->attention_work_nelem(&whole) > hopper->attention_work_nelem(&rows),
+       "but not in evaluation, which has its plans");
 }
 
 int main(void)

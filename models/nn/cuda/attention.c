@@ -55,22 +55,35 @@ static bool takes_cudnn(const struct fsdp_lane *lane, const struct nn_attention 
     return !why;
 }
 
+#if HAVE_CUDNN
+/* Makes the plans of a shape; 0: there are none. */
+static size_t plan_shape(const struct nn_attention *shape, int capability)
+{
+    if (nn_cuda_attention_chosen() == NN_CUDA_PLAIN ||
+        nn_cuda_beyond_cudnn(shape, false, capability))
+        return 0;
+    return cudnn_attention_plan(shape,
+                                shape->documents && !nn_cuda_beyond_cudnn(shape, true, capability));
+}
+#endif
+
 size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
 {
-    const size_t plain = nn_cuda_plain_attention_work_nelem(shape);
+    size_t most = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
+    struct nn_attention whole = *shape; /* evaluation drops nothing */
     int ordinal = 0;
     const int capability = cudaGetDevice(&ordinal) ? 0 : capability_of(ordinal);
-    const size_t planned =
-        nn_cuda_attention_chosen() == NN_CUDA_PLAIN ||
-                nn_cuda_beyond_cudnn(shape, false, capability)
-            ? 0
-            : cudnn_attention_plan(shape, shape->documents &&
-                                              !nn_cuda_beyond_cudnn(shape, true, capability));
-    return planned > plain ? planned : plain;
-#else
-    return plain;
+
+    whole.drop.p = 0;
+    const size_t nelem = plan_shape(&whole, capability);
+    most = nelem > most ? nelem : most;
+    if (shape->drop.p > 0) {
+        const size_t dropped = plan_shape(shape, capability);
+        most = dropped > most ? dropped : most;
+    }
 #endif
+    return most;
 }
 
 int nn_cuda_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,

@@ -282,34 +282,23 @@ static size_t plan_packed(const struct nn_attention *a, int ordinal)
     return most;
 }
 
-/* lock is held. */
-static size_t plan_shape(const struct nn_attention *shape, bool packed, int ordinal)
+size_t cudnn_attention_plan(const struct nn_attention *shape, bool packed)
 {
     size_t nelem[NKINDS] = {0}, most = 0;
+    int ordinal;
 
+    if (cudaGetDevice(&ordinal))
+        return 0;
+    pthread_mutex_lock(&lock);
     nelem[OF_BATCH] = plan_for(shape, OF_BATCH, 0, ordinal);
     if (packed)
         nelem[OF_PACKED] = plan_packed(shape, ordinal);
     if (nelem[OF_BATCH] && !nelem[OF_PACKED] && shape->B > 1 && shape->drop.p <= 0)
         nelem[OF_ROW] = plan_for(shape, OF_ROW, 0, ordinal);
+    pthread_mutex_unlock(&lock);
     for (int i = 0; i < NKINDS; i++)
         most = nelem[i] > most ? nelem[i] : most;
     return most;
-}
-
-size_t cudnn_attention_plan(const struct nn_attention *shape, bool packed)
-{
-    struct nn_attention whole = *shape; /* evaluation drops nothing */
-    int ordinal;
-
-    if (cudaGetDevice(&ordinal))
-        return 0;
-    whole.drop.p = 0;
-    pthread_mutex_lock(&lock);
-    const size_t nelem = plan_shape(&whole, packed, ordinal);
-    const size_t dropped = shape->drop.p > 0 ? plan_shape(shape, packed, ordinal) : 0;
-    pthread_mutex_unlock(&lock);
-    return dropped > nelem ? dropped : nelem;
 }
 
 /* ---- running them ---------------------------------------------------------------------------- */
