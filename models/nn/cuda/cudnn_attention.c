@@ -350,8 +350,10 @@ bool cudnn_attention_can(const struct fsdp_lane *lane, const struct nn_attention
         return false;
     if (p->shape.packed)
         return true;
-    /* Other sequences of a batch that goes through one by one. */
-    return aligned(a->d_o) && (a->B == p->shape.B || aligned(stats(p, a->lse, 1)));
+    /* What was dropped only cuDNN knows: then both directions are its own, or the call fails. Other
+     * sequences of a batch that goes through one by one. */
+    return (p->shape.drop_p > 0 || aligned(a->d_o)) &&
+           (a->B == p->shape.B || aligned(stats(p, a->lse, 1)));
 }
 
 /* Pointers by their names in the graph. */
