@@ -26,8 +26,9 @@ const struct fsdp_tunable config_table[] = {
     ROW(model, dropout, FLOAT, "auto", "auto=-1|0..<1",
         "Probability of all of the model's dropouts in training; auto: each as config.json says"),
     ROW(model, attention_dropout, CHOICE, "exact", "exact|fast",
-        "What dropout of attention's probabilities drops. exact: the same everywhere; fast: on CUDA what "
-        "cuDNN's kernels drop, which depends on how rows are divided among ranks and micro-batches"),
+        "What dropout of attention drops (model.dropout is the probability). exact: the same everywhere; "
+        "fast: on CUDA what cuDNN's kernels drop, which depends on how rows are divided among ranks and "
+        "micro-batches"),
     ROW(model, linear_dtype, CHOICE, "auto", "auto|float8_e4m3",
         "Type that inputs and weights of the layers' linear maps are rounded to before they are "
         "multiplied (docs/fp8.md); auto: fsdp.param_dtype"),
