@@ -95,8 +95,11 @@ TOOL_SRC := $(sort $(wildcard models/tools/fsdp_*.c))
 SRC_options := $(sort $(filter-out $(TOOL_SRC),$(wildcard models/tools/*.c)))
 TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
-BENCHES  := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/bench_*.c)))
-TESTS    := $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(wildcard tests/*/test_*.c)))
+# The folders of tests whose programs are built.
+TEST_FOLDERS ?= *
+tests_of  = $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(foreach f,$(TEST_FOLDERS),$(wildcard tests/$(f)/$(1)_*.c))))
+BENCHES  := $(call tests_of,bench)
+TESTS    := $(call tests_of,test)
 NCCL_SIM := $(BIN)/tests/simt/libfsdp-nccl-sim.so
 HEADERS  := $(wildcard libfsdp/include/fsdp/*.h libfsdp/include/fsdp/sys/*.h launcher/include/fsdp/*.h ckpt/include/ckpt/*.h ckpt/include/ckpt/sys/*.h)
 C_FILES   = $(sort $(shell find libfsdp launcher ckpt models tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'))
@@ -152,7 +155,7 @@ tools: $(TOOLS)
 ##                  where MPI is
 libs: $(LIBRARIES)
 
-## tests            build the test programs
+## tests            build the test programs (TEST_FOLDERS='base core': of these folders alone)
 tests: $(TESTS) $(BENCHES) $(NCCL_SIM)
 	@:
 
@@ -563,7 +566,7 @@ $(NVML_SIM): $(OBJ)/tests/nvml/nvml.o $(FLAGS)
 	$(call step,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 # Tokens/s of published runs: `published FILE.csv`.
-PUBLISHED := $(BIN)/tests/plan/published
+PUBLISHED := $(if $(filter %/plan/test_published,$(TESTS)),$(BIN)/tests/plan/published)
 tests: $(PUBLISHED)
 $(PUBLISHED): $(BIN)/tests/plan/test_published
 	@ln -sf $(<F) $@

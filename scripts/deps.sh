@@ -106,6 +106,7 @@ site     | cmd cmark-gfm                 | cmark-gfm       | cmark-gfm         |
 site     | cmd mandoc                    | mandoc          | mandoc            | pages of the site from manual pages
 site     | cmd chromium                  | chromium        | chromium          | the site is looked at in a browser
 site     | cmd xmllint                   | libxml2-utils   | libxml2           | its pages are valid
+ci       | cmd ccache                 | ccache          | ccache            | compiles once what builds with other options share
 lint     | cmd clang-format              | clang-format    | clang-tools-extra | the layout of C files
 END
 }
@@ -181,6 +182,7 @@ END
     show_level bench 'make bench'
     show_level fuzz 'make fuzz-NAME'
     show_level lint 'make format'
+    show_level ci '.ci/run'
 }
 
 mode=install level=build
