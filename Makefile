@@ -97,6 +97,7 @@ TOOLS    := $(foreach s,$(CKPT_SRC),$(call prog_of,$(s)))
 PROGRAMS := $(TOOLS) $(foreach s,$(TOOL_SRC),$(call prog_of,$(s)))
 # The folders of tests whose programs are built.
 TEST_FOLDERS ?= *
+$(foreach f,$(filter-out *,$(TEST_FOLDERS)),$(if $(wildcard tests/$(f)),,$(error TEST_FOLDERS: there is no folder tests/$(f))))
 tests_of  = $(patsubst tests/%.c,$(BIN)/tests/%,$(sort $(foreach f,$(TEST_FOLDERS),$(wildcard tests/$(f)/$(1)_*.c))))
 BENCHES  := $(call tests_of,bench)
 TESTS    := $(call tests_of,test)
