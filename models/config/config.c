@@ -304,6 +304,23 @@ static int check_data(const struct config *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Histograms are made by a gradient hook, and what refuses hooks (fsdp_grad_hook_set) does so only
+ * where ranks run. */
+static int check_histograms(const struct config *c, struct fsdp_err *err)
+{
+    const char *against = c->fsdp.update_at == FSDP_UPDATE_AT_REDUCE ? "fsdp.update_at reduce"
+                          : c->fsdp.offload_gradients                ? "fsdp.offload_gradients"
+                          : c->fsdp.grad_dtype != FSDP_F32           ? "fsdp.grad_dtype bfloat16"
+                                                                     : NULL;
+
+    if (c->log.tensorboard_histograms < 1 || !against)
+        return FSDP_OK;
+    return config_refuse(c, "log.tensorboard_histograms", err,
+                         "reads whole fp32 gradients behind the last micro-step, and %s leaves "
+                         "none; set one of the two to its default",
+                         against);
+}
+
 /* Node exporter passes other names over without a word. */
 static int check_log(const struct config *c, struct fsdp_err *err)
 {
@@ -323,7 +340,7 @@ static int check_log(const struct config *c, struct fsdp_err *err)
             if (paths[i][0] && !strcmp(paths[i], paths[k]))
                 return config_refuse(c, keys[i], err, "'%s' is the file of %s, too; name another",
                                      paths[i], keys[k]);
-    return FSDP_OK;
+    return check_histograms(c, err);
 }
 
 /* What DPO needs, and what its loss has no place for. */

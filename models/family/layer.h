@@ -90,7 +90,7 @@ int layer_dora_weight(const struct model *m, const struct stack_block *blk, enum
 /* A slot's weight and bias, where they begin. */
 struct layer_matrix {
     const void *w, *b; /* b NULL: none */
-    int ldw;           /* as in nn_affine where the weight is transposed; else 0 */
+    int ldw;           /* as in nn_linear */
 };
 struct layer_matrix layer_matrix(const struct model *m, const struct stack_block *blk,
                                  enum stack_slot slot);

@@ -41,14 +41,13 @@ static const void *bias_at(const struct matrix *x)
     return x->b ? nn_at(x->b->w, x->b->w_dtype, (size_t)x->place.first) : NULL;
 }
 
-/* What a product reads and writes, as nn_linear and nn_affine name it. */
+/* What a product reads and writes, as nn_linear names it. */
 struct operands {
     void *out, *db;
     const void *x, *w, *b, *dy;
     float beta;
     enum nn_f8_made *made;
 };
-enum direction { FORWARD, TO_INPUT, TO_WEIGHT };
 
 static struct nn_linear linear_of(const struct stack_block *blk, const struct matrix *matrix,
                                   const struct operands *o)
@@ -63,6 +62,7 @@ static struct nn_linear linear_of(const struct stack_block *blk, const struct ma
                               .rows = rows_of(blk),
                               .nin = matrix->place.nin,
                               .nout = matrix->place.nout,
+                              .ldw = matrix->ldw,
                               .beta = o->beta,
                               .dtype = blk->dtype,
                               .y_dtype = blk->dtype,
@@ -73,55 +73,14 @@ static struct nn_linear linear_of(const struct stack_block *blk, const struct ma
                               .made = o->made};
 }
 
-static int run_linear(const struct model *m, const struct stack_block *blk,
-                      const struct matrix *matrix, const struct operands *o, enum direction way,
-                      struct fsdp_err *err)
+static int run_product(const struct model *m, const struct stack_block *blk,
+                       const struct matrix *matrix, const struct operands *o, enum nn_way way,
+                       struct fsdp_err *err)
 {
     int (*const run[])(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *) = {
         m->nn->linear_forward, m->nn->linear_backward_input, m->nn->linear_backward_weight};
     const struct nn_linear args = linear_of(blk, matrix, o);
     return run[way](blk->lane, &args, err);
-}
-
-static struct nn_affine affine_of(const struct stack_block *blk, const struct matrix *matrix,
-                                  const struct operands *o)
-{
-    return (struct nn_affine){.out = o->out,
-                              .db = o->db,
-                              .b = o->b,
-                              .x = o->x,
-                              .w = o->w,
-                              .dy = o->dy,
-                              .work = blk->work,
-                              .rows = rows_of(blk),
-                              .nin = matrix->place.nin,
-                              .nout = matrix->place.nout,
-                              .ldw = matrix->ldw,
-                              .beta = o->beta,
-                              .dtype = blk->dtype,
-                              .w_dtype = matrix->w->w_dtype,
-                              .dw_dtype = matrix->w->dw_dtype,
-                              .f8 = matrix->f8,
-                              .w_amax = matrix->w->w_amax,
-                              .made = o->made};
-}
-
-static int run_affine(const struct model *m, const struct stack_block *blk,
-                      const struct matrix *matrix, const struct operands *o, enum direction way,
-                      struct fsdp_err *err)
-{
-    int (*const run[])(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *) = {
-        m->nn->affine_forward, m->nn->affine_backward_input, m->nn->affine_backward_weight};
-    const struct nn_affine args = affine_of(blk, matrix, o);
-    return run[way](blk->lane, &args, err);
-}
-
-static int run_product(const struct model *m, const struct stack_block *blk,
-                       const struct matrix *matrix, const struct operands *o, enum direction way,
-                       struct fsdp_err *err)
-{
-    return matrix->ldw ? run_affine(m, blk, matrix, o, way, err)
-                       : run_linear(m, blk, matrix, o, way, err);
 }
 
 float layer_pair_beta(const struct stack_param *w, const struct stack_param *b)
@@ -141,7 +100,7 @@ int layer_product(const struct model *m, const struct stack_block *blk, enum sta
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {.out = out, .x = x, .w = weight_at(&matrix), .beta = beta};
-    return run_product(m, blk, &matrix, &o, FORWARD, err);
+    return run_product(m, blk, &matrix, &o, NN_FORWARD, err);
 }
 
 int layer_plain(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
@@ -154,7 +113,7 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                                .b = bias_at(&matrix),
                                .beta = beta,
                                .made = made};
-    return run_product(m, blk, &matrix, &o, FORWARD, err);
+    return run_product(m, blk, &matrix, &o, NN_FORWARD, err);
 }
 
 int layer_project_activated(const struct model *m, const struct stack_block *blk,
@@ -163,7 +122,7 @@ int layer_project_activated(const struct model *m, const struct stack_block *blk
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {.out = act, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix)};
-    const struct nn_activated args = {affine_of(blk, &matrix, &o), pre, m->traits.act};
+    const struct nn_activated args = {linear_of(blk, &matrix, &o), pre, m->traits.act};
 
     *done = false;
     return m->nn->activated_forward && matrix.ldw && matrix.place.lora <= 0
@@ -177,7 +136,7 @@ int layer_project_input_activated(const struct model *m, const struct stack_bloc
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {.out = d_pre, .dy = dy, .w = weight_at(&matrix)};
-    const struct nn_activated args = {affine_of(blk, &matrix, &o), pre, m->traits.act};
+    const struct nn_activated args = {linear_of(blk, &matrix, &o), pre, m->traits.act};
 
     *done = false;
     return m->nn->activated_backward_input && matrix.ldw && matrix.place.lora <= 0
@@ -190,7 +149,7 @@ int layer_plain_input(const struct model *m, const struct stack_block *blk, enum
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = {.out = dx, .dy = dy, .w = weight_at(&matrix), .beta = beta};
-    return run_product(m, blk, &matrix, &o, TO_INPUT, err);
+    return run_product(m, blk, &matrix, &o, NN_TO_INPUT, err);
 }
 
 static struct operands weight_operands(const struct matrix *matrix, const void *dy, const void *x,
@@ -211,7 +170,7 @@ int layer_plain_weight(const struct model *m, const struct stack_block *blk, enu
 {
     const struct matrix matrix = matrix_of(m, blk, slot);
     const struct operands o = weight_operands(&matrix, dy, x, made);
-    return run_product(m, blk, &matrix, &o, TO_WEIGHT, err);
+    return run_product(m, blk, &matrix, &o, NN_TO_WEIGHT, err);
 }
 
 /* ---- maps of the same x ---------------------------------------------------------------------- */
@@ -269,10 +228,8 @@ static struct nn_maps maps_of(const struct model *m, const struct stack_block *b
         if (i && (!is_like(&before, &one) || next.w <= 0 || next.b < 0 || next.y <= 0 ||
                   (i > 1 && !same_steps(at, next))))
             break;
-        if (!i) {
+        if (!i)
             out.first = one;
-            out.ldw = matrix.ldw;
-        }
         at = next;
         before = one;
         out.count = i + 1;

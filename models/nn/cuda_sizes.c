@@ -118,7 +118,7 @@ static size_t product_nelem(const struct nn_product *g)
            (nn_cuda_needs_store(g) ? nelem_of(g->m, g->n) : 0);
 }
 
-size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
+static size_t map_nelem(const struct nn_linear *shape)
 {
     const struct nn_product all[] = {nn_linear_forward_product(shape),
                                      nn_linear_backward_input_product(shape),
@@ -129,6 +129,17 @@ size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
         most = nelem > most ? nelem : most;
     }
     return most;
+}
+
+/* Rows in work begin at multiples of 8 elements, so that w takes more the one way or the other. */
+size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
+{
+    struct nn_linear map = *shape;
+    map.ldw = 0;
+    const size_t nelem = map_nelem(&map);
+    map.ldw = map.nout;
+    const size_t transposed = map_nelem(&map);
+    return nelem > transposed ? nelem : transposed;
 }
 
 /* ---- attention by plain kernels -------------------------------------------------------------- */

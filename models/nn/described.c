@@ -59,29 +59,27 @@ static void warn_once(const char *why)
         fsdp_log(FSDP_LOG_WARN, "attention: " NN_CUDA_SLOW ", because of: %s", why);
 }
 
-static size_t attention_work_hopper(const struct nn_attention *shape)
-{
-    return attention_work(shape, 90);
-}
-
-static size_t attention_work_ampere(const struct nn_attention *shape)
-{
-    return attention_work(shape, 80);
-}
-
-static size_t attention_work_blackwell(const struct nn_attention *shape)
-{
-    return attention_work(shape, 100);
-}
-
 /* Those that are described, by compute capability. */
-enum { AMPERE, HOPPER, BLACKWELL, NDESCRIBED };
+#define DESCRIBED(X) X(80) X(90) X(100)
+
+#define OPERATORS_OF(of)                                                                           \
+    static int capability_##of(void)                                                               \
+    {                                                                                              \
+        return of;                                                                                 \
+    }                                                                                              \
+    static size_t attention_work_##of(const struct nn_attention *shape)                            \
+    {                                                                                              \
+        return attention_work(shape, of);                                                          \
+    }
+DESCRIBED(OPERATORS_OF)
+
+#define ROW(of) {of, capability_##of, attention_work_##of},
 static const struct {
     int capability;
+    int (*say)(void);
     size_t (*attention_work)(const struct nn_attention *shape);
-} gpus[NDESCRIBED] = {[AMPERE] = {80, attention_work_ampere},
-                      [HOPPER] = {90, attention_work_hopper},
-                      [BLACKWELL] = {100, attention_work_blackwell}};
+} gpus[] = {DESCRIBED(ROW)};
+enum { NDESCRIBED = sizeof gpus / sizeof gpus[0] };
 
 /* Is there, as on GPUs that make activations in products; plans ask for no more. */
 static int activated(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
@@ -100,6 +98,7 @@ static void fill_tables(void)
     for (int i = 0; i < NDESCRIBED; i++) {
         described[i] = nn_cpu_ops;
         described[i].name = "cuda";
+        described[i].capability = gpus[i].say;
         described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
         described[i].logits_align = NN_CUDA_LOGITS_ALIGN;
         described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
@@ -119,52 +118,48 @@ const struct nn_ops *nn_cuda_described_ops(int capability)
     return &described[last];
 }
 
+static bool is_described(const struct nn_ops *ops)
+{
+    for (int i = 0; i < NDESCRIBED; i++)
+        if (ops == &described[i])
+            return true;
+    return false; /* it is here, and its own kernels say what they do */
+}
+
 double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *shape)
 {
-    const bool packed = shape->documents > 0;
-    bool is_described = false;
-    int capability = 90; /* of a GPU that is here, whose own kernels say what they do */
-
-    if (strcmp(ops->name, "cuda") != 0 || shape->dtype == FSDP_F32)
+    if (!ops->capability || shape->dtype == FSDP_F32)
         return 1;
-    for (int i = 0; i < NDESCRIBED; i++)
-        if (ops == &described[i]) {
-            is_described = true;
-            capability = gpus[i].capability;
-        }
-    const char *why = nn_cuda_beyond_cudnn(shape, packed, capability);
+    const char *why = nn_cuda_beyond_cudnn(shape, shape->documents > 0, ops->capability());
     if (!why && nn_cuda_attention_chosen() == NN_CUDA_PLAIN)
         why = "FSDP_CUDA_ATTENTION=plain";
-    if (why && is_described)
+    if (why && is_described(ops))
         warn_once(why);
     return why ? PLAIN_TIMES : 1;
 }
 
-static bool gpu_takes_scales(int capability, enum nn_f8_scale kind)
+static void warn_scales(enum nn_f8_scale kind, int capability)
 {
-    return kind == NN_F8_BLOCK ? capability >= 100 : capability >= 90 && capability < 100;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&told))
+        fsdp_log(FSDP_LOG_WARN,
+                 "products in 8 bits with scales of %s: this GPU has none, and computes them in "
+                 "bf16, which takes longer than without model.linear_dtype%s",
+                 kind == NN_F8_BLOCK ? "blocks" : "rows",
+                 capability >= 100  ? "; it has model.linear_scales=block"
+                 : capability >= 90 ? "; it has model.linear_scales=row"
+                                    : "");
 }
 
 bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-
-    if (strcmp(ops->name, "cuda") != 0 || kind == NN_F8_TENSOR)
+    if (!ops->capability || kind == NN_F8_TENSOR)
         return true;
-    for (int i = 0; i < NDESCRIBED; i++) {
-        if (ops != &described[i])
-            continue;
-        const bool takes = gpu_takes_scales(gpus[i].capability, kind);
-        if (!takes && !atomic_flag_test_and_set(&told))
-            fsdp_log(
-                FSDP_LOG_WARN,
-                "products in 8 bits with scales of %s: this GPU has none, and computes them in "
-                "bf16, which takes longer than without model.linear_dtype%s",
-                kind == NN_F8_BLOCK ? "blocks" : "rows",
-                gpus[i].capability >= 100  ? "; it has model.linear_scales=block"
-                : gpus[i].capability >= 90 ? "; it has model.linear_scales=row"
-                                           : "");
-        return takes;
-    }
-    return kind == NN_F8_ROW; /* of a GPU that is here */
+    const int capability = ops->capability();
+    const bool takes =
+        kind == NN_F8_BLOCK ? capability >= 100 : capability >= 90 && capability < 100;
+    if (!takes && is_described(ops))
+        warn_scales(kind, capability);
+    return takes;
 }

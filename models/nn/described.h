@@ -7,13 +7,12 @@
 
 /* Of a GPU's operators: how many times as long as by cuDNN this attention takes, by model; 1 where
  * cuDNN computes it, in fp32, and for other operators. Of the shape, sizes, type, documents and the
- * variants are read. A GPU that is not described (nn_cuda_described_ops) counts as of compute
- * capability 9.0; where one is, each reason why it is not cuDNN's is logged once. Local. */
+ * variants are read. Of a GPU that is described (nn_cuda_described_ops), each reason why it is not
+ * cuDNN's is logged once. Local. */
 double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *shape);
 
 /* Of a GPU's operators: are there products in 8 bits with scales of this kind, where there are any
- * in 8 bits? Else they are in 16. True for other operators; a GPU that is not described counts as
- * of compute capability 9.0. Local. */
+ * in 8 bits? Else they are in 16. True for other operators. Local. */
 bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind);
 
 #endif

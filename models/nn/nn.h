@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 16
+#define NN_OPS_ABI 17
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -66,9 +66,12 @@ struct nn_f8 {
 enum nn_f8_made { NN_F8_NOTHING, NN_F8_CODES, NN_F8_VALUES };
 
 /* y = x wᵀ + b: x (rows, nin), w (nout, nin), b (nout), y (rows, nout). w may be some rows of a
- * longer weight. */
+ * longer weight. With ldw, as GPT-2 stores it: y = x w + b, w (nin, nout), whose rows lie ldw
+ * elements apart, so that it may be some columns of a wider weight. Gradients of weights (out of
+ * backward_weight and of the embedding's backward, dw, db) that are NULL are not wanted: a frozen
+ * parameter has none. */
 struct nn_linear {
-    void *out;      /* forward: y; backward_input: dx; backward_weight: dw */
+    void *out;      /* forward: y; backward_input: dx; backward_weight: dw, as w lies */
     void *db;       /* backward_weight; NULL: not wanted, or no bias */
     const void *b;  /* forward; NULL: no bias */
     const void *x;  /* forward, backward_weight */
@@ -76,6 +79,7 @@ struct nn_linear {
     const void *dy; /* backward_* */
     float *work;    /* linear_work_nelem */
     int rows, nin, nout;
+    int ldw;    /* elements from a row of w (nin, nout) to the next; 0: w is (nout, nin) */
     int ldy;    /* elements from a row of y, or dy, to the next; 0: nout */
     float beta; /* of out, and of db */
     /* dtype: x, dx; y_dtype: y, dy; w_dtype: w, b; dw_dtype: dw, db */
@@ -94,28 +98,6 @@ static inline int nn_linear_ldy(const struct nn_linear *a)
 {
     return a->ldy ? a->ldy : a->nout;
 }
-
-/* Gradients of weights (out of backward_weight and of the embedding's backward, dw, db) that are
- * NULL are not wanted: a frozen parameter has none. */
-
-/* The same with a bias, and with the weight the other way round, as GPT-2 stores it:
- * y = x w + b: x (rows, nin), w (nin, nout), b (nout), y (rows, nout). The rows of w lie ldw
- * elements apart, so that it may be some columns of a wider weight. */
-struct nn_affine {
-    void *out;      /* forward: y; backward_input: dx; backward_weight: dw, as w lies */
-    void *db;       /* backward_weight */
-    const void *x;  /* forward, backward_weight */
-    const void *w;  /* forward, backward_input */
-    const void *b;  /* forward */
-    const void *dy; /* backward_* */
-    float *work;    /* linear_work_nelem */
-    int rows, nin, nout, ldw;
-    float beta;                               /* of out, and of db */
-    enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
-    struct nn_f8 f8;
-    const double *w_amax;  /* as in nn_linear */
-    enum nn_f8_made *made; /* likewise */
-};
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
 struct nn_embedding {
@@ -270,13 +252,13 @@ struct nn_pointwise {
     enum fsdp_dtype dtype;
 };
 
-/* An affine map and an activation next to it in one pass, beta 0.
+/* A linear map and an activation next to it in one pass, beta 0.
  *
- * forward: pre (rows, nout) = x w + b, out = act(pre), of what it was before it was rounded.
+ * forward: pre (rows, nout) = y of the map, out = act(pre), of what it was before it was rounded.
  * backward_input: out (rows, nin), the gradient of pre (rows, nin), whose activation the map read:
- * dy wᵀ times the slope of act at pre, which stays. */
+ * dx of the map times the slope of act at pre, which stays. */
 struct nn_activated {
-    struct nn_affine map;
+    struct nn_linear map;
     void *pre;
     enum nn_act act;
 };
@@ -286,7 +268,6 @@ struct nn_activated {
  * forward with beta 0, and backward_weight. */
 struct nn_maps {
     struct nn_linear first;
-    int ldw; /* > 0: affine maps, whose w has rows that lie so far apart; 0: linear ones */
     int count;
     size_t w_step, b_step, y_step;
 };
@@ -551,21 +532,21 @@ struct nn_tuning {
 struct nn_ops {
     uint32_t abi;
     const char *name;
+    /* Of a GPU: its compute capability, 90 for 9.0, of the thread's current device; 0: not known.
+     * NULL: not a GPU's. */
+    int (*capability)(void);
     /* About how many logits the head of a model should make at once: enough rows that its products
      * are not bound by reading the weight. */
     size_t logits_nelem;
     /* Products are fast where rows of logits begin at multiples of as many elements. */
     int logits_align;
-    /* Elements of nn_linear.work (and nn_affine.work, whose y has the type of x), enough for all
-     * three directions of this shape or one of fewer rows. Only sizes and types are read. 0: work
-     * may be NULL, as where all types are F32 and products are not in 8 bits. */
+    /* Elements of nn_linear.work, enough for all three directions of this shape or one of fewer
+     * rows, however w lies. Only sizes and types are read. 0: work may be NULL, as where all types
+     * are F32 and products are not in 8 bits. */
     size_t (*linear_work_nelem)(const struct nn_linear *shape);
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
-    int (*affine_forward)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
-    int (*affine_backward_input)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
-    int (*affine_backward_weight)(struct fsdp_lane *, const struct nn_affine *, struct fsdp_err *);
     int (*embedding_forward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*embedding_backward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*rmsnorm_forward)(struct fsdp_lane *, const struct nn_rmsnorm *, struct fsdp_err *);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.h: linear and affine maps as matrix products, the same on every device. Private to
+/* product.h: linear maps as matrix products, the same on every device. Private to
  * models/nn. */
 #ifndef NN_PRODUCT_H
 #define NN_PRODUCT_H
@@ -60,7 +60,14 @@ static inline enum fsdp_dtype nn_f8_grad_dtype(const struct nn_f8 *f8)
     return f8->dtype ? f8->grad_dtype : FSDP_F32;
 }
 
-/* ---- y = x wᵀ + b ---------------------------------------------------------------------------- */
+/* ---- linear maps ----------------------------------------------------------------------------- */
+
+/* w as an operand: wᵀ where `to_output`, w else. */
+static inline struct nn_matrix nn_linear_weight(const struct nn_linear *a, bool to_output)
+{
+    return (struct nn_matrix){a->w, a->ldw ? a->ldw : a->nin, to_output == !a->ldw, a->w_dtype,
+                              a->f8.dtype};
+}
 
 static inline struct nn_product nn_linear_forward_product(const struct nn_linear *a)
 {
@@ -68,7 +75,7 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
                                .n = a->nout,
                                .k = a->nin,
                                .a = {a->x, a->nin, false, a->dtype, a->f8.dtype},
-                               .b = {a->w, a->nin, true, a->w_dtype, a->f8.dtype},
+                               .b = nn_linear_weight(a, true),
                                .c = a->out,
                                .ldc = nn_linear_ldy(a),
                                .c_dtype = a->y_dtype,
@@ -88,7 +95,7 @@ static inline struct nn_product nn_linear_backward_input_product(const struct nn
         .n = a->nin,
         .k = a->nout,
         .a = {a->dy, nn_linear_ldy(a), false, a->y_dtype, nn_f8_grad_dtype(&a->f8)},
-        .b = {a->w, a->nin, false, a->w_dtype, a->f8.dtype},
+        .b = nn_linear_weight(a, false),
         .c = a->out,
         .ldc = a->nin,
         .c_dtype = a->dtype,
@@ -100,74 +107,24 @@ static inline struct nn_product nn_linear_backward_input_product(const struct nn
         .b_amax = a->w_amax};
 }
 
+/* dw = dyᵀ x, or xᵀ dy where w lies the other way round. */
 static inline struct nn_product nn_linear_backward_weight_product(const struct nn_linear *a)
 {
-    return (struct nn_product){
-        .m = a->nout,
-        .n = a->nin,
-        .k = a->rows,
-        .a = {a->dy, nn_linear_ldy(a), true, a->y_dtype, nn_f8_grad_dtype(&a->f8)},
-        .b = {a->x, a->nin, false, a->dtype, a->f8.dtype},
-        .c = a->out,
-        .ldc = a->nin,
-        .c_dtype = a->dw_dtype,
-        .beta = a->beta,
-        .work = a->work,
-        .f8_scale = a->f8.scale,
-        .b_first = true,
-        .made = a->made};
-}
-
-/* ---- y = x w + b ----------------------------------------------------------------------------- */
-
-static inline struct nn_product nn_affine_forward_product(const struct nn_affine *a)
-{
-    return (struct nn_product){.m = a->rows,
-                               .n = a->nout,
-                               .k = a->nin,
-                               .a = {a->x, a->nin, false, a->dtype, a->f8.dtype},
-                               .b = {a->w, a->ldw, false, a->w_dtype, a->f8.dtype},
-                               .c = a->out,
-                               .ldc = a->nout,
-                               .c_dtype = a->dtype,
-                               .bias = a->b,
-                               .bias_dtype = a->w_dtype,
-                               .beta = a->beta,
-                               .work = a->work,
-                               .f8_scale = a->f8.scale,
-                               .b_amax = a->w_amax,
-                               .made = a->made};
-}
-
-static inline struct nn_product nn_affine_backward_input_product(const struct nn_affine *a)
-{
-    return (struct nn_product){.m = a->rows,
-                               .n = a->nin,
-                               .k = a->nout,
-                               .a = {a->dy, a->nout, false, a->dtype, nn_f8_grad_dtype(&a->f8)},
-                               .b = {a->w, a->ldw, true, a->w_dtype, a->f8.dtype},
-                               .c = a->out,
-                               .ldc = a->nin,
-                               .c_dtype = a->dtype,
-                               .beta = a->beta,
-                               .work = a->work,
-                               .f8_scale = a->f8.scale,
-                               .b_amax = a->w_amax};
-}
-
-static inline struct nn_product nn_affine_backward_weight_product(const struct nn_affine *a)
-{
-    return (struct nn_product){.m = a->nin,
-                               .n = a->nout,
+    const struct nn_matrix x = {a->x, a->nin, a->ldw != 0, a->dtype, a->f8.dtype};
+    const struct nn_matrix dy = {a->dy, nn_linear_ldy(a), !a->ldw, a->y_dtype,
+                                 nn_f8_grad_dtype(&a->f8)};
+    return (struct nn_product){.m = a->ldw ? a->nin : a->nout,
+                               .n = a->ldw ? a->nout : a->nin,
                                .k = a->rows,
-                               .a = {a->x, a->nin, true, a->dtype, a->f8.dtype},
-                               .b = {a->dy, a->nout, false, a->dtype, nn_f8_grad_dtype(&a->f8)},
+                               .a = a->ldw ? x : dy,
+                               .b = a->ldw ? dy : x,
                                .c = a->out,
-                               .ldc = a->ldw,
+                               .ldc = a->ldw ? a->ldw : a->nin,
                                .c_dtype = a->dw_dtype,
                                .beta = a->beta,
                                .work = a->work,
                                .f8_scale = a->f8.scale,
+                               .b_first = !a->ldw,
                                .made = a->made};
 }
 
@@ -192,6 +149,7 @@ static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enu
                             .rows = rows,
                             .nin = a->nin,
                             .nout = a->nout,
+                            .ldw = a->transposed ? a->nout : 0,
                             .beta = a->beta,
                             .dtype = a->dtype,
                             .y_dtype = a->dtype,
@@ -200,42 +158,12 @@ static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enu
     return one;
 }
 
-/* The same where the matrices are transposed. */
-static inline struct nn_affine nn_grouped_affine(const struct nn_linear *one)
+/* The product of a linear map. */
+static inline struct nn_product nn_linear_product(const struct nn_linear *a, enum nn_way way)
 {
-    return (struct nn_affine){.out = one->out,
-                              .db = one->db,
-                              .x = one->x,
-                              .w = one->w,
-                              .b = one->b,
-                              .dy = one->dy,
-                              .work = one->work,
-                              .rows = one->rows,
-                              .nin = one->nin,
-                              .nout = one->nout,
-                              .ldw = one->nout,
-                              .beta = one->beta,
-                              .dtype = one->dtype,
-                              .w_dtype = one->w_dtype,
-                              .dw_dtype = one->dw_dtype};
-}
-
-/* The product of one expert, whose map is `one`. */
-static inline struct nn_product nn_grouped_product(const struct nn_grouped *a,
-                                                   const struct nn_linear *one, enum nn_way way)
-{
-    const struct nn_affine affine = nn_grouped_affine(one);
-    switch (way) {
-    case NN_FORWARD:
-        return a->transposed ? nn_affine_forward_product(&affine) : nn_linear_forward_product(one);
-    case NN_TO_INPUT:
-        return a->transposed ? nn_affine_backward_input_product(&affine)
-                             : nn_linear_backward_input_product(one);
-    case NN_TO_WEIGHT:
-        break;
-    }
-    return a->transposed ? nn_affine_backward_weight_product(&affine)
-                         : nn_linear_backward_weight_product(one);
+    return way == NN_FORWARD    ? nn_linear_forward_product(a)
+           : way == NN_TO_INPUT ? nn_linear_backward_input_product(a)
+                                : nn_linear_backward_weight_product(a);
 }
 
 /* An expert without rows has gradients that are zeroed, where they are not added to. */

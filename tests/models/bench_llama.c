@@ -20,9 +20,6 @@
     X(linear_forward, nn_linear)                                                                   \
     X(linear_backward_input, nn_linear)                                                            \
     X(linear_backward_weight, nn_linear)                                                           \
-    X(affine_forward, nn_affine)                                                                   \
-    X(affine_backward_input, nn_affine)                                                            \
-    X(affine_backward_weight, nn_affine)                                                           \
     X(grouped_forward, nn_grouped)                                                                 \
     X(grouped_backward_input, nn_grouped)                                                          \
     X(grouped_backward_weight, nn_grouped)                                                         \
@@ -55,7 +52,7 @@
     X(weigh_backward, nn_weigh_backward)                                                           \
     X(split_tokens, nn_split_tokens)                                                               \
     X(positions, nn_positions)
-enum { NPRODUCTS = 9, NATTENTION = 2 };
+enum { NPRODUCTS = 6, NATTENTION = 2 };
 
 #define INDEX(name, type) AT_##name,
 enum { OPERATORS(INDEX) NOPERATORS };

@@ -129,6 +129,12 @@ static inline void mirror_linear_work(struct nn_linear *p)
         a.w_amax = a.w_amax ? mirror_up(a.w_amax, sizeof(double), false) : NULL;                   \
     } while (0)
 
+/* Up to the last element of w, which may be some columns of a wider one. */
+static inline size_t w_nelem(const struct nn_linear *a)
+{
+    return a->ldw ? area(a->nin - 1, a->ldw) + (size_t)a->nout : area(a->nout, a->nin);
+}
+
 /* Up to the last element of y. */
 static inline size_t y_nelem(const struct nn_linear *a)
 {
@@ -138,63 +144,24 @@ static inline size_t y_nelem(const struct nn_linear *a)
 MIRROR(linear_forward, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_WEIGHT(area(a.nout, a.nin));
+    MIRROR_WEIGHT(w_nelem(&a));
     MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
     MIRROR_OUT(out, y_nelem(&a), a.y_dtype);
 })
 MIRROR(linear_backward_input, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
-    MIRROR_WEIGHT(area(a.nout, a.nin));
+    MIRROR_WEIGHT(w_nelem(&a));
     MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
 })
 MIRROR(linear_backward_weight, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_OUT(out, area(a.nout, a.nin), a.dw_dtype);
+    MIRROR_OUT(out, w_nelem(&a), a.dw_dtype);
     MIRROR_OUT(db, (size_t)a.nout, a.dw_dtype);
 })
 
-/* Of some columns of a wider weight: up to the last element that belongs to them. */
-static inline size_t columns(const struct nn_affine *a)
-{
-    return area(a->nin - 1, a->ldw) + (size_t)a->nout;
-}
-
-static inline void mirror_affine_work(struct nn_affine *p)
-{
-    const struct nn_linear shape = {.rows = p->rows,
-                                    .nin = p->nin,
-                                    .nout = p->nout,
-                                    .dtype = p->dtype,
-                                    .y_dtype = p->dtype,
-                                    .w_dtype = p->w_dtype,
-                                    .dw_dtype = p->dw_dtype,
-                                    .f8 = p->f8};
-    p->work = mirror_work(p->work, mirror.ops->linear_work_nelem(&shape), p->made && *p->made);
-}
-
-MIRROR(affine_forward, nn_affine, {
-    mirror_affine_work(&a);
-    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_WEIGHT(columns(&a));
-    MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
-    MIRROR_OUT(out, area(a.rows, a.nout), a.dtype);
-})
-MIRROR(affine_backward_input, nn_affine, {
-    mirror_affine_work(&a);
-    MIRROR_IN(dy, area(a.rows, a.nout), a.dtype);
-    MIRROR_WEIGHT(columns(&a));
-    MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
-})
-MIRROR(affine_backward_weight, nn_affine, {
-    mirror_affine_work(&a);
-    MIRROR_IN(dy, area(a.rows, a.nout), a.dtype);
-    MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
-    MIRROR_OUT(out, columns(&a), a.dw_dtype);
-    MIRROR_OUT(db, (size_t)a.nout, a.dw_dtype);
-})
 MIRROR(embedding_forward, nn_embedding, {
     MIRROR_IN(w, area(a.vocab, a.dim), a.w_dtype);
     a.tokens = mirror_up(a.tokens, (size_t)a.rows * sizeof(int32_t), false);
@@ -524,9 +491,6 @@ static const struct nn_ops mirror_ops = {
     .linear_forward = mirror_linear_forward,
     .linear_backward_input = mirror_linear_backward_input,
     .linear_backward_weight = mirror_linear_backward_weight,
-    .affine_forward = mirror_affine_forward,
-    .affine_backward_input = mirror_affine_backward_input,
-    .affine_backward_weight = mirror_affine_backward_weight,
     .embedding_forward = mirror_embedding_forward,
     .embedding_backward = mirror_embedding_backward,
     .rmsnorm_forward = mirror_rmsnorm_forward,

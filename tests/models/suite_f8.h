@@ -258,23 +258,23 @@ static void f8_linear(const struct f8_case *c)
 }
 
 /* With the weight the other way round, some columns of a wider one. */
-static void f8_affine(const struct f8_case *c)
+static void f8_transposed(const struct f8_case *c)
 {
     const int ldw = c->nout + 16;
     struct f8_memory m = f8_memory(c, ldw);
-    struct nn_affine a = {.x = m.nx, .w = m.nw, .dy = m.ndy, .work = m.work, .beta = c->beta};
+    struct nn_linear a = {.x = m.nx, .w = m.nw, .dy = m.ndy, .work = m.work, .beta = c->beta};
     char name[100];
     int rc = 0;
 
     a.rows = c->rows, a.nin = c->nin, a.nout = c->nout, a.ldw = ldw, a.f8 = c->f8;
-    a.dtype = a.w_dtype = c->dtype, a.dw_dtype = c->dw_dtype;
+    a.dtype = a.y_dtype = a.w_dtype = c->dtype, a.dw_dtype = c->dw_dtype;
     f8_references(&m, c, ldw);
     a.out = m.y, a.b = c->biased ? m.nb : NULL;
-    rc |= nn->affine_forward(ref_lane(), &a, &err);
+    rc |= nn->linear_forward(ref_lane(), &a, &err);
     a.out = m.dx;
-    rc |= nn->affine_backward_input(ref_lane(), &a, &err);
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
     a.out = m.dw;
-    rc |= nn->affine_backward_weight(ref_lane(), &a, &err);
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
     /* dw (nin, nout), ldw apart, and nothing between its rows. */
     double *want = ref_wide((size_t)c->nin * (size_t)c->nout);
     float *got = malloc(sizeof *got * (size_t)c->nin * (size_t)c->nout),
@@ -307,7 +307,7 @@ static void f8_affine(const struct f8_case *c)
             fmax(dw, fabs(got[i] - want[i]) / (unit * fabs(want[i]) + 2e-6 * most_value + 0x1p-25));
     const double most = suite_unit_slack * (suite_bias_apart && c->beta != 0 ? 2.5 : 1);
     ok(!rc && kept && y <= most && dx <= most && dw <= most,
-       "affine in %s: %.2f %.2f %.2f of the bound", f8_name(c, name), y, dx, dw);
+       "transposed in %s: %.2f %.2f %.2f of the bound", f8_name(c, name), y, dx, dw);
     free(want), free(got), free(all);
     f8_release(&m);
 }
@@ -415,27 +415,11 @@ static void f8_zeros(void)
 
 enum { SHARED_ROWS = 48, SHARED_NIN = 80, SHARED_WIDEST = 65, SHARED_NMAPS = 5 };
 
-static int f8_one_map(const struct nn_linear *a, bool transposed, bool backward)
+static int f8_one_map(struct nn_linear a, bool transposed, bool backward)
 {
-    const struct nn_affine t = {.out = a->out,
-                                .x = a->x,
-                                .w = a->w,
-                                .dy = a->dy,
-                                .work = a->work,
-                                .rows = a->rows,
-                                .nin = a->nin,
-                                .nout = a->nout,
-                                .ldw = a->nout,
-                                .dtype = a->dtype,
-                                .w_dtype = a->w_dtype,
-                                .dw_dtype = a->dw_dtype,
-                                .f8 = a->f8,
-                                .made = a->made};
-    if (transposed)
-        return backward ? nn->affine_backward_weight(ref_lane(), &t, &err)
-                        : nn->affine_forward(ref_lane(), &t, &err);
-    return backward ? nn->linear_backward_weight(ref_lane(), a, &err)
-                    : nn->linear_forward(ref_lane(), a, &err);
+    a.ldw = transposed ? a.nout : 0;
+    return backward ? nn->linear_backward_weight(ref_lane(), &a, &err)
+                    : nn->linear_forward(ref_lane(), &a, &err);
 }
 
 static struct nn_linear f8_map(const struct f8_memory *m, const struct f8_case *c, int nout)
@@ -465,24 +449,24 @@ static void f8_shared(enum fsdp_dtype dtype, enum nn_f8_scale scale, bool transp
         struct nn_linear a = f8_map(&m, &c, nouts[i]);
         a.out = alone[i] = malloc(row * (size_t)nouts[i]);
         a.f8.dtype = i == 2 ? FSDP_F32 : FSDP_F8_E4M3;
-        rc |= f8_one_map(&a, transposed, backward);
+        rc |= f8_one_map(a, transposed, backward);
     }
     for (int i = 0; i < SHARED_NMAPS; i++) {
         struct nn_linear a = f8_map(&m, &c, nouts[i]);
         a.made = &made;
         a.f8.dtype = i == 2 ? FSDP_F32 : FSDP_F8_E4M3;
         if (i == SHARED_NMAPS - 1 && backward)
-            rc |= f8_one_map(&a, transposed, backward);
+            rc |= f8_one_map(a, transposed, backward);
         if (i == SHARED_NMAPS - 1)
             memset(m.nx, 0, m.nx_elem * fsdp_dtype_nbytes(dtype));
         a.out = out;
-        rc |= f8_one_map(&a, transposed, backward);
+        rc |= f8_one_map(a, transposed, backward);
         nequal += !memcmp(alone[i], out, row * (size_t)nouts[i]);
         free(alone[i]);
     }
     ok(!rc && nequal == SHARED_NMAPS, "%s, %s%s, a scale of kind %d: %d of %d products of one x",
-       fsdp_dtype_name(dtype), transposed ? "affine" : "linear", backward ? ", to the weight" : "",
-       (int)scale, nequal, SHARED_NMAPS);
+       fsdp_dtype_name(dtype), transposed ? "transposed" : "linear",
+       backward ? ", to the weight" : "", (int)scale, nequal, SHARED_NMAPS);
     free(out);
     f8_release(&m);
 }
@@ -494,17 +478,14 @@ static int f8_y_and_dx(const struct f8_memory *m, const struct f8_case *c, int l
                        const double *amax, void *y, void *dx)
 {
     struct nn_linear a = {.x = m->nx, .w = w, .w_amax = amax, .dy = m->ndy, .work = m->work};
-    struct nn_affine t = {.x = m->nx, .w = w, .w_amax = amax, .dy = m->ndy, .work = m->work};
     int rc;
 
-    a.rows = t.rows = c->rows, a.nin = t.nin = c->nin, a.nout = t.nout = c->nout, t.ldw = ldw;
-    a.f8 = t.f8 = c->f8, a.b = t.b = m->nb;
-    a.dtype = a.y_dtype = a.w_dtype = t.dtype = t.w_dtype = c->dtype;
-    a.out = t.out = y;
-    rc = ldw ? nn->affine_forward(ref_lane(), &t, &err) : nn->linear_forward(ref_lane(), &a, &err);
-    a.out = t.out = dx;
-    return rc | (ldw ? nn->affine_backward_input(ref_lane(), &t, &err)
-                     : nn->linear_backward_input(ref_lane(), &a, &err));
+    a.rows = c->rows, a.nin = c->nin, a.nout = c->nout, a.ldw = ldw, a.f8 = c->f8, a.b = m->nb;
+    a.dtype = a.y_dtype = a.w_dtype = c->dtype;
+    a.out = y;
+    rc = nn->linear_forward(ref_lane(), &a, &err);
+    a.out = dx;
+    return rc | nn->linear_backward_input(ref_lane(), &a, &err);
 }
 
 /* With codes as they came, a product has the bits that it has of their values. The map is a part of
@@ -548,7 +529,7 @@ static void f8_gathered(const struct f8_case *c, bool transposed, float greatest
             equal &= isnan(y[i]);
         free(y);
     }
-    ok(!rc && equal, "%s of codes, the greatest %g: in %s", transposed ? "affine" : "linear",
+    ok(!rc && equal, "%s of codes, the greatest %g: in %s", transposed ? "transposed" : "linear",
        (double)greatest, f8_name(c, name));
     for (int i = 0; i < 4; i++)
         free(out[i]);
@@ -584,20 +565,20 @@ static void run_f8(enum nn_f8_scale last)
             c.dtype = types[i];
             c.f8.scale = scale;
             f8_linear(&c);
-            f8_affine(&c);
+            f8_transposed(&c);
             c.f8.grad_dtype = FSDP_F8_E5M2, c.beta = 1, c.dw_dtype = types[i], c.biased = false;
             f8_linear(&c);
-            f8_affine(&c);
+            f8_transposed(&c);
             /* Dimensions that no library of 8-bit products takes, one row among them. */
             c.rows = scale == NN_F8_ROW ? 1 : 37, c.nin = 33, c.nout = 65;
             f8_linear(&c);
-            f8_affine(&c);
+            f8_transposed(&c);
             /* Several squares of columns, and tiles of blocks' scales. */
             c.rows = 160, c.nin = 192, c.nout = 160, c.biased = i == 1, c.beta = 0;
             if (scale == NN_F8_TENSOR)
                 continue;
             f8_linear(&c);
-            f8_affine(&c);
+            f8_transposed(&c);
         }
     for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
         for (int i = 0; i < 4; i++)

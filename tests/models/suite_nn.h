@@ -99,7 +99,7 @@ static void test_linear_frozen(void)
 }
 
 /* Columns [first, first + nout) of a weight that is `ldw` wide, whose others must stay. */
-static void test_affine(int rows, int nin, int nout, int first, int ldw, float beta)
+static void test_transposed(int rows, int nin, int nout, int first, int ldw, float beta)
 {
     size_t nx = (size_t)rows * nin, nw = (size_t)nin * ldw, ny = (size_t)rows * nout;
     size_t npart = (size_t)nin * nout;
@@ -120,7 +120,7 @@ static void test_affine(int rows, int nin, int nout, int first, int ldw, float b
     product(ry, x, w + first, (int[]){rows, nout, nin}, nin, 1, ldw, 1);
     product(rdx, dy, w + first, (int[]){rows, nin, nout}, nout, 1, 1, ldw);
     product(rdw, x, dy, (int[]){nin, nout, rows}, 1, nin, nout, 1);
-    struct nn_affine a = {.out = y,
+    struct nn_linear a = {.out = y,
                           .db = db,
                           .x = x,
                           .w = w + first,
@@ -131,11 +131,11 @@ static void test_affine(int rows, int nin, int nout, int first, int ldw, float b
                           .nout = nout,
                           .ldw = ldw,
                           .beta = beta};
-    int rc = nn->affine_forward(ref_lane(), &a, &err);
+    int rc = nn->linear_forward(ref_lane(), &a, &err);
     a.out = dx;
-    rc |= nn->affine_backward_input(ref_lane(), &a, &err);
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err);
     a.out = dw + first;
-    rc |= nn->affine_backward_weight(ref_lane(), &a, &err);
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err);
     for (size_t i = 0; i < nw; i++) {
         const int column = (int)(i % (size_t)ldw) - first;
         if (column >= 0 && column < nout)
@@ -146,8 +146,8 @@ static void test_affine(int rows, int nin, int nout, int first, int ldw, float b
     double e[4] = {ref_error(y, ry, ny), ref_error(dx, rdx, nx), ref_error(part, rdw, npart),
                    ref_error(db, rdb, (size_t)nout)};
     ok(!rc && kept && e[0] < 1e-6 && e[1] < 1e-6 && e[2] < 1e-6 && e[3] < 1e-6,
-       "affine %d x %d -> %d of %d, beta %g: %.1e %.1e %.1e %.1e", rows, nin, nout, ldw, beta, e[0],
-       e[1], e[2], e[3]);
+       "transposed %d x %d -> %d of %d, beta %g: %.1e %.1e %.1e %.1e", rows, nin, nout, ldw, beta,
+       e[0], e[1], e[2], e[3]);
     free(x), free(w), free(dy), free(b), free(db), free(y), free(dx), free(dw), free(part);
     free(before), free(ry), free(rdx), free(rdb), free(rdw);
 }
@@ -450,10 +450,10 @@ static void test_operators(void)
             test_linear(67, 33, 65, 71, biased, (float)beta);
         }
         test_linear(70, 3, 1031, 1040, true, (float)beta);
-        test_affine(1, 37, 53, 0, 53, (float)beta);
-        test_affine(5, 1, 3, 2, 7, (float)beta);
-        test_affine(67, 64, 33, 33, 99, (float)beta);
-        test_affine(70, 3, 1031, 0, 1031, (float)beta);
+        test_transposed(1, 37, 53, 0, 53, (float)beta);
+        test_transposed(5, 1, 3, 2, 7, (float)beta);
+        test_transposed(67, 64, 33, 33, 99, (float)beta);
+        test_transposed(70, 3, 1031, 0, 1031, (float)beta);
         test_embedding(41, 13, 7, (float)beta);
         test_embedding(3, 256, 64, (float)beta);
         test_rmsnorm(1, 3, 0, (float)beta, 0, false);
@@ -489,8 +489,8 @@ static void test_large(void)
     test_linear(170, 130, 131, 131, true, 0);
     test_linear(90, 130, 300, 304, true, 1);
     test_linear(90, 130, 300, 300, false, 1);
-    test_affine(170, 130, 131, 3, 140, 0);
-    test_affine(90, 130, 300, 0, 300, 1);
+    test_transposed(170, 130, 131, 3, 140, 0);
+    test_transposed(90, 130, 300, 0, 300, 1);
 }
 
 static void run_operators(void)

@@ -161,7 +161,7 @@ static void test_linear_mixed(int rows, int nin, int nout)
     free(dw[1]), free(ry), free(rdw), drop(bias), free(db[0]), free(db[1]), free(rdb);
 }
 
-static void test_affine(int rows, int nin, int nout, float beta)
+static void test_transposed(int rows, int nin, int nout, float beta)
 {
     const int ldw = nout + 3;
     struct pair x = pair((size_t)rows * nin, 1), w = pair((size_t)nin * ldw, 1);
@@ -170,29 +170,23 @@ static void test_affine(int rows, int nin, int nout, float beta)
     if (beta != 0)
         y.bias = bias.wide, y.ncol = y.ld = (size_t)nout;
     struct pair out[4] = {y, dx, dw, db};
-    const struct nn_linear shape = {.rows = rows,
-                                    .nin = nin,
-                                    .nout = nout,
-                                    .dtype = type,
-                                    .y_dtype = type,
-                                    .w_dtype = type,
-                                    .dw_dtype = type};
-    float *work = room(nn->linear_work_nelem(&shape));
-    struct nn_affine a = {.rows = rows, .nin = nin, .nout = nout, .ldw = ldw, .beta = beta}, b = a;
+    struct nn_linear a = {.rows = rows, .nin = nin, .nout = nout, .ldw = ldw, .beta = beta}, b = a;
+    a.dtype = a.y_dtype = a.w_dtype = a.dw_dtype = type;
+    float *work = room(nn->linear_work_nelem(&a));
     int rc = 0;
 
     a.x = x.narrow, a.w = w.narrow, a.b = bias.narrow, a.dy = dy.narrow, a.db = db.narrow;
-    a.dtype = a.w_dtype = a.dw_dtype = type, a.work = work;
+    a.work = work;
     b.x = x.wide, b.w = w.wide, b.b = bias.wide, b.dy = dy.wide, b.db = db.wide;
     a.out = y.narrow, b.out = y.wide;
-    rc |= nn->affine_forward(ref_lane(), &a, &err) | nn->affine_forward(ref_lane(), &b, &err);
+    rc |= nn->linear_forward(ref_lane(), &a, &err) | nn->linear_forward(ref_lane(), &b, &err);
     a.out = dx.narrow, b.out = dx.wide;
-    rc |= nn->affine_backward_input(ref_lane(), &a, &err) |
-          nn->affine_backward_input(ref_lane(), &b, &err);
+    rc |= nn->linear_backward_input(ref_lane(), &a, &err) |
+          nn->linear_backward_input(ref_lane(), &b, &err);
     a.out = dw.narrow, b.out = dw.wide;
-    rc |= nn->affine_backward_weight(ref_lane(), &a, &err) |
-          nn->affine_backward_weight(ref_lane(), &b, &err);
-    check(rc, "affine", out, 4);
+    rc |= nn->linear_backward_weight(ref_lane(), &a, &err) |
+          nn->linear_backward_weight(ref_lane(), &b, &err);
+    check(rc, "transposed", out, 4);
     drop(x), drop(w), drop(dy), drop(y), drop(dx), drop(bias), drop(db), drop(dw), free(work);
 }
 
@@ -682,8 +676,8 @@ static inline void run_types(void)
             test_linear(1, 40, 30, biased, 0);
         }
         test_linear_mixed(33, 50, 603);
-        test_affine(7, 19, 13, 0);
-        test_affine(65, 600, 530, 1);
+        test_transposed(7, 19, 13, 0);
+        test_transposed(65, 600, 530, 1);
         test_head(9, 40, 1031, 1040, 0);
         test_head(5, 33, 67, 67, 0);
         test_head(3, 16, 8200, 8256, 0);

@@ -245,8 +245,6 @@ static struct {
     }
 COUNTED(linear_forward, nn_linear)
 COUNTED(linear_backward_weight, nn_linear)
-COUNTED(affine_forward, nn_affine)
-COUNTED(affine_backward_weight, nn_affine)
 
 static void use_counted(struct model *m)
 {
@@ -256,8 +254,6 @@ static void use_counted(struct model *m)
     ops = *m->nn;
     ops.linear_forward = counted_linear_forward;
     ops.linear_backward_weight = counted_linear_backward_weight;
-    ops.affine_forward = counted_affine_forward;
-    ops.affine_backward_weight = counted_affine_backward_weight;
     m->nn = &ops;
     if (eights.dora)
         stack_set_lora(

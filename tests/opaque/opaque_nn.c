@@ -8,9 +8,6 @@
     X(linear_forward, nn_linear, (a->out, a->x, a->w, a->b, a->work))                             \
     X(linear_backward_input, nn_linear, (a->out, a->w, a->dy, a->work))                           \
     X(linear_backward_weight, nn_linear, (a->out, a->db, a->x, a->dy, a->work))                   \
-    X(affine_forward, nn_affine, (a->out, a->x, a->w, a->b, a->work))                             \
-    X(affine_backward_input, nn_affine, (a->out, a->w, a->dy, a->work))                           \
-    X(affine_backward_weight, nn_affine, (a->out, a->db, a->x, a->dy, a->work))                   \
     X(embedding_forward, nn_embedding, (a->out, a->w, a->tokens))                                 \
     X(embedding_backward, nn_embedding, (a->out, a->dy, a->tokens))                               \
     X(rmsnorm_forward, nn_rmsnorm, (a->y, a->rstd, a->x_copy, a->x, a->w))                        \

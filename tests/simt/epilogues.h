@@ -23,8 +23,7 @@ static void test_bias_gradient(bool transposed, enum fsdp_dtype dw_dtype, float 
     const size_t ndw = LT_NIN * LT_NOUT;
     float *dw = ref_output(ndw, 1), *db = ref_output(LT_NOUT, 1), *work;
     double *rdw = ref_wide(ndw), *rdb = ref_wide(LT_NOUT);
-    struct nn_affine a = affine(LT_ROWS, LT_NIN, LT_NOUT, LT_NOUT, type);
-    struct nn_linear b = {.rows = LT_ROWS, .nin = LT_NIN, .nout = LT_NOUT, .beta = beta};
+    struct nn_linear a = lt_map(LT_ROWS, LT_NIN, LT_NOUT, transposed ? LT_NOUT : 0, type);
     const cublasLtEpilogue_t epilogue =
         transposed ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
     const int before = simt_lt_epilogues(epilogue);
@@ -41,18 +40,14 @@ static void test_bias_gradient(bool transposed, enum fsdp_dtype dw_dtype, float 
             for (int i = 0; i < LT_NIN; i++)
                 rdw[transposed ? i * LT_NOUT + o : o * LT_NIN + i] += d * x.wide[r * LT_NIN + i];
         }
-    b.dtype = b.y_dtype = b.w_dtype = type;
-    b.dw_dtype = a.dw_dtype = dw_dtype;
-    work = room(nn->linear_work_nelem(&b));
-    a.beta = beta;
-    a.x = b.x = x.narrow, a.dy = b.dy = dy.narrow, a.out = b.out = dw, a.db = b.db = db;
-    a.work = b.work = work;
-    rc = transposed ? nn->affine_backward_weight(ref_lane(), &a, &err)
-                    : nn->linear_backward_weight(ref_lane(), &b, &err);
+    a.dw_dtype = dw_dtype, a.beta = beta;
+    work = room(nn->linear_work_nelem(&a));
+    a.x = x.narrow, a.dy = dy.narrow, a.out = dw, a.db = db, a.work = work;
+    rc = nn->linear_backward_weight(ref_lane(), &a, &err);
     ok(!rc && ref_error(dw, rdw, ndw) < 1e-6 && ref_error(db, rdb, LT_NOUT) < 1e-6 &&
            simt_lt_epilogues(epilogue) == before + at_once,
        "%s %s: gradients of weight and bias, beta %g, %s: %.1e %.1e", fsdp_dtype_name(type),
-       transposed ? "affine" : "linear", (double)beta, at_once ? "at once" : "apart",
+       transposed ? "transposed" : "linear", (double)beta, at_once ? "at once" : "apart",
        ref_error(dw, rdw, ndw), ref_error(db, rdb, LT_NOUT));
     drop(x), drop(dy), free(dw), free(db), free(work), free(rdw), free(rdb);
 }
@@ -98,11 +93,6 @@ static int run_alone(const struct nn_maps *a, bool weight, int i)
     one.w = nn_at(one.w, type, at * a->w_step);
     one.b = nn_at(one.b, type, at * a->b_step);
     one.dy = nn_at(one.dy, type, at * a->y_step);
-    struct nn_affine affine = nn_grouped_affine(&one);
-    affine.ldw = a->ldw;
-    if (a->ldw)
-        return weight ? nn_cuda_ops.affine_backward_weight(mirror.lane, &affine, &err)
-                      : nn_cuda_ops.affine_forward(mirror.lane, &affine, &err);
     return weight ? nn_cuda_ops.linear_backward_weight(mirror.lane, &one, &err)
                   : nn_cuda_ops.linear_forward(mirror.lane, &one, &err);
 }
@@ -113,12 +103,12 @@ static void test_maps(int count, bool transposed, bool biased, bool weight, floa
                       bool at_once)
 {
     const size_t nw = MAPS_NIN * MAPS_NOUT, ny = MAPS_ROWS * MAPS_NOUT;
-    struct nn_maps a = {.ldw = transposed ? MAPS_MOST * MAPS_NOUT + MAPS_GAP : 0,
-                        .count = count,
+    const int ldw = transposed ? MAPS_MOST * MAPS_NOUT + MAPS_GAP : 0;
+    struct nn_maps a = {.count = count,
                         .w_step = transposed ? MAPS_NOUT : nw + MAPS_GAP,
                         .b_step = MAPS_NOUT + MAPS_GAP,
                         .y_step = ny + MAPS_GAP};
-    const size_t nws = transposed ? (size_t)a.ldw * MAPS_NIN : MAPS_MOST * a.w_step;
+    const size_t nws = transposed ? (size_t)ldw * MAPS_NIN : MAPS_MOST * a.w_step;
     const size_t nys = MAPS_MOST * a.y_step, nbs = MAPS_MOST * a.b_step, nx = MAPS_ROWS * MAPS_NIN;
     const size_t nout = weight ? nws : nys;
     const enum fsdp_dtype out_dtype = weight ? FSDP_F32 : type;
@@ -143,6 +133,7 @@ static void test_maps(int count, bool transposed, bool biased, bool weight, floa
                                  .rows = MAPS_ROWS,
                                  .nin = MAPS_NIN,
                                  .nout = MAPS_NOUT,
+                                 .ldw = ldw,
                                  .beta = beta,
                                  .dtype = type,
                                  .y_dtype = type,
@@ -158,7 +149,7 @@ static void test_maps(int count, bool transposed, bool biased, bool weight, floa
            same_bits(out[0], out[1], nout * fsdp_dtype_nbytes(out_dtype)) &&
            same_bits(db[0], db[1], nbs * sizeof(float)),
        "%s %s maps%s, %s, beta %g: %s", count == 2 ? "two" : "three",
-       transposed ? "affine" : "linear", biased ? " with bias" : "",
+       transposed ? "transposed" : "linear", biased ? " with bias" : "",
        weight ? "gradients" : "forward", (double)beta, at_once ? "at once" : "apart");
     for (int i = 0; i < 2; i++) {
         fsdp_device_free(mirror.device, out[i]);
@@ -171,12 +162,12 @@ static void test_maps(int count, bool transposed, bool biased, bool weight, floa
 
 /* ---- what has none --------------------------------------------------------------------------- */
 
-static bool is_done(struct nn_affine map, enum nn_act act)
+static bool is_done(struct nn_linear map, enum nn_act act)
 {
     const size_t npre = area(map.rows, map.nout), nbytes = fsdp_dtype_nbytes(map.dtype);
     struct nn_activated a = {map, calloc(npre, nbytes), act};
     void *const x = calloc(area(map.rows, map.nin), nbytes), *const w =
-                                                                 calloc(columns(&map), nbytes);
+                                                                 calloc(w_nelem(&map), nbytes);
     void *const y = calloc(npre, nbytes);
     bool done = true;
 
@@ -188,19 +179,19 @@ static bool is_done(struct nn_affine map, enum nn_act act)
 
 static void test_without(void)
 {
-    ok(is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "bf16 has an epilogue");
-    ok(!is_done(affine(8, 16, 24, 24, FSDP_F32), NN_GELU_TANH), "fp32 has none");
-    ok(!is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU), "exact GELU has none");
-    ok(!is_done(affine(8, 16, 20, 24, FSDP_BF16), NN_GELU_TANH), "rows of 20 elements have none");
-    struct nn_affine in_8_bits = affine(16, 16, 32, 32, FSDP_BF16);
+    ok(is_done(lt_map(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "bf16 has an epilogue");
+    ok(!is_done(lt_map(8, 16, 24, 24, FSDP_F32), NN_GELU_TANH), "fp32 has none");
+    ok(!is_done(lt_map(8, 16, 24, 24, FSDP_BF16), NN_GELU), "exact GELU has none");
+    ok(!is_done(lt_map(8, 16, 20, 24, FSDP_BF16), NN_GELU_TANH), "rows of 20 elements have none");
+    struct nn_linear in_8_bits = lt_map(16, 16, 32, 32, FSDP_BF16);
     in_8_bits.f8.dtype = FSDP_F8_E4M3;
     ok(!is_done(in_8_bits, NN_GELU_TANH), "products in 8 bits have none");
     simt_set_capability(80);
-    ok(!is_done(affine(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "capability 8.0 has none");
+    ok(!is_done(lt_map(8, 16, 24, 24, FSDP_BF16), NN_GELU_TANH), "capability 8.0 has none");
     simt_set_capability(90);
     simt_lt_refuse_epilogues(1);
     for (int i = 0; i < 2; i++)
-        ok(!is_done(affine(8, 16, 40, 40, FSDP_BF16), NN_GELU_TANH), "a library that has none");
+        ok(!is_done(lt_map(8, 16, 40, 40, FSDP_BF16), NN_GELU_TANH), "a library that has none");
     test_bias_gradient(true, FSDP_F32, 0, false);
     simt_lt_refuse_epilogues(0);
 }

@@ -141,8 +141,12 @@ ok $? "losses stay within 0.02 of those with fp32 shards"
 cp -r grads grads2 && rm -r grads2/step-00000024
 run -n 2 run.yaml $eight checkpoint.path=grads2 && same grads/step-00000024 grads2/step-00000024
 ok $? "resumed to the same bits"
-"$BIN/fsdp-launch" -n 1 run.yaml $eight log.tensorboard=board log.tensorboard_histograms=2 >log 2>err
-ok "$([ $? != 0 ] && holds err 'fsdp.grad_dtype' && ! holds log 'step 1 '; echo $?)" "hooks are refused before the first step"
+for setting in fsdp.grad_dtype=bfloat16 fsdp.update_at=reduce fsdp.offload_gradients=true; do
+    "$BIN/fsdp-launch" --dump-schedule run.yaml $bare optim.clip_grad_norm=0 $setting log.tensorboard=board \
+        log.tensorboard_histograms=2 >log 2>err
+    ok "$([ $? != 0 ] && holds err 'log.tensorboard_histograms' && holds err "${setting%=*}" && [ ! -s log ]; echo $?)" \
+        "histograms of gradients are refused by the configuration: $setting"
+done
 
 # ---- no gradient shards ---------------------------------------------------------------------------
 

@@ -17,9 +17,6 @@
 NN_CPU_OP(linear_forward, nn_linear)
 NN_CPU_OP(linear_backward_input, nn_linear)
 NN_CPU_OP(linear_backward_weight, nn_linear)
-NN_CPU_OP(affine_forward, nn_affine)
-NN_CPU_OP(affine_backward_input, nn_affine)
-NN_CPU_OP(affine_backward_weight, nn_affine)
 NN_CPU_OP(embedding_forward, nn_embedding)
 NN_CPU_OP(embedding_backward, nn_embedding)
 NN_CPU_OP(rmsnorm_forward, nn_rmsnorm)
@@ -165,7 +162,6 @@ enum nn_f8_made *nn_cpu_f8_made(enum nn_f8_made *made, const void *out, const st
 
 /* y = x wᵀ + b + beta y, at once. */
 void nn_run_linear(const struct nn_linear *a);
-void nn_run_affine(const struct nn_affine *a);
 
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order; rows of `in` lie ld
  * elements apart. */

@@ -177,16 +177,12 @@ static void sum_bias(const struct nn_linear *one)
 
 static void run_expert(const struct nn_grouped *a, const struct nn_linear *one, enum nn_way way)
 {
-    const struct nn_affine affine = nn_grouped_affine(one);
-
     if (way == NN_TO_WEIGHT && one->db)
         sum_bias(one);
-    if (way == NN_FORWARD && !a->transposed)
+    if (way == NN_FORWARD)
         nn_run_linear(one);
-    else if (way == NN_FORWARD)
-        nn_run_affine(&affine);
     else if (one->rows && one->out)
-        nn_run_product(nn_grouped_product(a, one, way));
+        nn_run_product(nn_linear_product(one, way));
     else if (way == NN_TO_WEIGHT && one->out && a->beta == 0.0f)
         memset(one->out, 0, nn_grouped_matrix_nbytes(a));
 }

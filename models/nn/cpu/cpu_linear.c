@@ -8,10 +8,16 @@ static void linear_one_row(const struct nn_linear *a)
 {
     const float *b = a->b;
     float *y = a->out;
+    const float beta = b ? 1 : a->beta;
+
     for (int i = 0; i < a->nout && b; i++)
         y[i] = b[i] + (a->beta == 0.0f ? 0.0f : a->beta * y[i]);
-    cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1,
-                b ? 1 : a->beta, y, 1);
+    if (a->ldw)
+        cblas_sgemv(CblasRowMajor, CblasTrans, a->nin, a->nout, 1, a->w, a->ldw, a->x, 1, beta, y,
+                    1);
+    else
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, a->nout, a->nin, 1, a->w, a->nin, a->x, 1, beta, y,
+                    1);
 }
 
 void nn_run_linear(const struct nn_linear *a)

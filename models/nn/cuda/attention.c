@@ -72,8 +72,7 @@ size_t nn_cuda_attention_work_nelem(const struct nn_attention *shape)
     size_t most = nn_cuda_plain_attention_work_nelem(shape);
 #if HAVE_CUDNN
     struct nn_attention whole = *shape; /* evaluation drops nothing */
-    int ordinal = 0;
-    const int capability = cudaGetDevice(&ordinal) ? 0 : capability_of(ordinal);
+    const int capability = nn_cuda_current_capability();
 
     whole.drop.p = 0;
     const size_t nelem = plan_shape(&whole, capability);

@@ -12,3 +12,12 @@ int nn_cuda_capability(int *out, int ordinal, struct fsdp_err *err)
     *out = 10 * major + minor;
     return fsdp_cuda_check((int)e, err, "asking for the GPU's compute capability");
 }
+
+int nn_cuda_current_capability(void)
+{
+    int ordinal, capability;
+
+    if (cudaGetDevice(&ordinal) || nn_cuda_capability(&capability, ordinal, NULL))
+        return 0;
+    return capability;
+}

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear and affine maps as matrix products. */
+/* Linear maps as matrix products. */
 #include "gemm.h"
 
 /* ---- operators ------------------------------------------------------------------------------- */
 
-#define PRODUCT(name, type)                                                                        \
-    int nn_cuda_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err)      \
+#define PRODUCT(name)                                                                              \
+    int nn_cuda_##name(struct fsdp_lane *lane, const struct nn_linear *args, struct fsdp_err *err) \
     {                                                                                              \
         const struct nn_product g = nn_##name##_product(args);                                     \
         return args->out ? gemm(lane, &g, err) : FSDP_OK;                                          \
     }
-PRODUCT(linear_forward, nn_linear)
-PRODUCT(linear_backward_input, nn_linear)
-PRODUCT(affine_forward, nn_affine)
-PRODUCT(affine_backward_input, nn_affine)
+PRODUCT(linear_forward)
+PRODUCT(linear_backward_input)
 
 static int activated(struct fsdp_lane *lane, struct nn_product g, const struct nn_activated *args,
                      enum nn_epilogue epilogue, bool *done, struct fsdp_err *err)
@@ -29,33 +27,22 @@ static int activated(struct fsdp_lane *lane, struct nn_product g, const struct n
 int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
                               struct fsdp_err *err)
 {
-    return activated(lane, nn_affine_forward_product(&args->map), args, NN_GELU_OF_SUM, done, err);
+    return activated(lane, nn_linear_forward_product(&args->map), args, NN_GELU_OF_SUM, done, err);
 }
 
 int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
                                      bool *done, struct fsdp_err *err)
 {
-    return activated(lane, nn_affine_backward_input_product(&args->map), args, NN_GELU_GRADIENT,
+    return activated(lane, nn_linear_backward_input_product(&args->map), args, NN_GELU_GRADIENT,
                      done, err);
 }
 
 /* ---- maps of the same x ---------------------------------------------------------------------- */
 
-static struct nn_affine affine_of(const struct nn_maps *a)
-{
-    struct nn_affine affine = nn_grouped_affine(&a->first);
-
-    affine.ldw = a->ldw;
-    affine.f8 = a->first.f8;
-    return affine;
-}
-
 int nn_cuda_maps_forward(struct fsdp_lane *lane, const struct nn_maps *a, bool *done,
                          struct fsdp_err *err)
 {
-    const struct nn_affine affine = affine_of(a);
-    struct nn_product g =
-        a->ldw ? nn_affine_forward_product(&affine) : nn_linear_forward_product(&a->first);
+    struct nn_product g = nn_linear_forward_product(&a->first);
 
     g.count = a->count;
     g.b_step = a->w_step;
@@ -68,19 +55,18 @@ int nn_cuda_maps_forward(struct fsdp_lane *lane, const struct nn_maps *a, bool *
 int nn_cuda_maps_backward_weight(struct fsdp_lane *lane, const struct nn_maps *a, bool *done,
                                  struct fsdp_err *err)
 {
-    const struct nn_affine affine = affine_of(a);
-    struct nn_product g = a->ldw ? nn_affine_backward_weight_product(&affine)
-                                 : nn_linear_backward_weight_product(&a->first);
+    struct nn_product g = nn_linear_backward_weight_product(&a->first);
+    const bool transposed = a->first.ldw != 0;
 
     *done = false;
     if (!g.c)
         return FSDP_OK;
     if (a->first.db) {
-        g.epilogue = a->ldw ? NN_SUMS_OF_B : NN_SUMS_OF_A;
+        g.epilogue = transposed ? NN_SUMS_OF_B : NN_SUMS_OF_A;
         g.aux = a->first.db;
     }
     g.count = a->count;
-    *(a->ldw ? &g.b_step : &g.a_step) = a->y_step;
+    *(transposed ? &g.b_step : &g.a_step) = a->y_step;
     g.c_step = a->w_step;
     g.bias_step = a->b_step;
     return gemm_in_one(lane, &g, done, err);
@@ -137,21 +123,6 @@ int nn_cuda_linear_backward_weight(struct fsdp_lane *lane, const struct nn_linea
     return backward_weight(lane, &g, &sum, err);
 }
 
-int nn_cuda_affine_backward_weight(struct fsdp_lane *lane, const struct nn_affine *a,
-                                   struct fsdp_err *err)
-{
-    const struct nn_product g = nn_affine_backward_weight_product(a);
-    const struct nn_cuda_sum sum = {.out = a->db,
-                                    .out_dtype = a->dw_dtype,
-                                    .in = a->dy,
-                                    .in_dtype = a->dtype,
-                                    .nrows = a->rows,
-                                    .ncols = a->nout,
-                                    .ld = a->nout,
-                                    .beta = a->beta};
-    return backward_weight(lane, &g, &sum, err);
-}
-
 /* ---- experts --------------------------------------------------------------------------------- */
 
 /* The gradients of an expert without rows. */
@@ -163,10 +134,10 @@ static int zero_gradients(struct fsdp_lane *lane, const struct nn_grouped *a,
     return one->out ? fsdp_zero(lane, one->out, nn_grouped_matrix_nbytes(a), err) : FSDP_OK;
 }
 
-static int run_expert(struct fsdp_lane *lane, const struct nn_grouped *a,
-                      const struct nn_linear *one, enum nn_way way, struct fsdp_err *err)
+static int run_expert(struct fsdp_lane *lane, const struct nn_linear *one, enum nn_way way,
+                      struct fsdp_err *err)
 {
-    struct nn_product g = nn_grouped_product(a, one, way);
+    struct nn_product g = nn_linear_product(one, way);
     const struct nn_cuda_sum sum = bias_sum(one);
 
     g.passing = true;
@@ -181,7 +152,7 @@ static int run_experts(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
         const int rows = first[e + 1] - first[e];
         const struct nn_linear one = nn_grouped_linear(a, way, e, first[e], rows);
         if (rows)
-            FSDP_TRY(run_expert(lane, a, &one, way, err));
+            FSDP_TRY(run_expert(lane, &one, way, err));
         else if (way == NN_TO_WEIGHT && a->beta == 0.0f)
             FSDP_TRY(zero_gradients(lane, a, &one, err));
     }

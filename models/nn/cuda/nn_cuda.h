@@ -18,9 +18,6 @@ extern "C" {
 NN_CUDA_OP(linear_forward, nn_linear)
 NN_CUDA_OP(linear_backward_input, nn_linear)
 NN_CUDA_OP(linear_backward_weight, nn_linear)
-NN_CUDA_OP(affine_forward, nn_affine)
-NN_CUDA_OP(affine_backward_input, nn_affine)
-NN_CUDA_OP(affine_backward_weight, nn_affine)
 int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
                               struct fsdp_err *err);
 int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
@@ -183,6 +180,8 @@ int nn_cuda_seeds(struct fsdp_lane *lane, void *to, uint64_t seed, struct fsdp_e
 
 /* The compute capability of the GPU with this number: 90 for 9.0. */
 int nn_cuda_capability(int *out, int ordinal, struct fsdp_err *err);
+/* That of the thread's current GPU; 0 where CUDA does not say. */
+int nn_cuda_current_capability(void);
 
 /* A matrix (nrows, ncols) whose rows lie ld elements apart. */
 struct nn_cuda_rows {
