@@ -24,6 +24,7 @@ static void run_arithmetic(struct fsdp_lane *lane)
     test_adam(lane);
     test_lion(lane);
     test_adamw8bit(lane);
+    test_dynamic_codes(lane);
     test_adafactor(lane);
     test_muon(lane);
     test_schedulefree(lane);

@@ -617,6 +617,45 @@ static void test_adamw8bit(struct fsdp_lane *lane)
     ok(!memcmp(&before, &got, sizeof got), "a skipped step changes nothing");
 }
 
+/* Moments are the gradients themselves (betas of 0), and a block's greatest is 1: its codes are
+ * those of numbers around the middle of any two codes. */
+static void test_dynamic_codes(struct fsdp_lane *lane)
+{
+    enum { NBLOCKS = 40, AROUND = 9, NPROBES = NBLOCKS * 128 };
+    static float p[NPROBES], g[NPROBES], absmax1[NBLOCKS], absmax2[NBLOCKS];
+    static uint8_t code1[NPROBES], code2[NPROBES];
+    const struct fsdp_loss_scale go = {.scale = 1};
+    struct fsdp_adamw8bit_args args = {.nelem = NPROBES, .nsteps = 1, .eps = 1e-8};
+    int at = 0, nwrong = 0;
+
+    for (int i = 0; i < 2 * 255 * AROUND; i++) {
+        const int low = i / AROUND % 255, away = i % AROUND - AROUND / 2;
+        const float *table = i < 255 * AROUND ? dynamic_signed : dynamic_unsigned;
+        const float middle = 0.5f * (table[low] + table[low + 1]);
+        float x = table == dynamic_signed ? middle : sqrtf(middle);
+        for (int k = 0; k < abs(away); k++)
+            x = nextafterf(x, away < 0 ? -2.0f : 2.0f);
+        g[at + at / 127 + 1] = x;
+        at++;
+    }
+    for (int block = 0; block < NBLOCKS; block++)
+        g[block * 128] = 1;
+    args.master = UP(p);
+    args.state1 = UP(code1);
+    args.state2 = UP(code2);
+    args.absmax1 = UP(absmax1);
+    args.absmax2 = UP(absmax2);
+    args.grad = UP(g);
+    args.loss_scale = up(lane, &go, sizeof go);
+    fsdp_adamw8bit(lane, &args, NULL);
+    down(lane);
+    for (int i = 0; i < NPROBES; i++)
+        nwrong += code1[i] != nearest_of(dynamic_signed, g[i]) ||
+                  code2[i] != nearest_of(dynamic_unsigned, g[i] * g[i]);
+    ok(nwrong == 0 && absmax1[0] == 1 && absmax2[NBLOCKS - 1] == 1,
+       "codes between any two: %d of %d are not the nearest", nwrong, NPROBES);
+}
+
 static void test_schedulefree(struct fsdp_lane *lane)
 {
     static float x[N], z[N], v[N], g[N], y[N];

@@ -36,6 +36,10 @@ int device_cpu_clip_coef(void *lane, const struct fsdp_clip_args *args, struct f
 int device_cpu_loss_scale_update(void *lane, struct fsdp_loss_scale *scale, const float *norm,
                                  struct fsdp_loss_scale_rule rule, struct fsdp_err *err);
 int device_cpu_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsdp_err *err);
+/* One step of elements whose moments are fp32, at once. */
+struct adamw;
+void device_cpu_adamw_loop(const struct adamw *w, float *p, float *m, float *v, const float *g,
+                           size_t nelem);
 int device_cpu_split(void *lane, void *param, uint16_t *rest, const float *x, size_t nelem,
                      struct fsdp_err *err);
 int device_cpu_join(void *lane, float *x, const void *param, const uint16_t *rest, size_t nelem,

@@ -147,8 +147,9 @@ struct adamw_arg {
     struct adamw factors;
 };
 
-FSDP_CPU_CLONES static void adamw_loop(const struct adamw *w, float *restrict p, float *restrict m,
-                                       float *restrict v, const float *restrict g, size_t nelem)
+FSDP_CPU_CLONES void device_cpu_adamw_loop(const struct adamw *w, float *restrict p,
+                                           float *restrict m, float *restrict v,
+                                           const float *restrict g, size_t nelem)
 {
     const struct adamw factors = *w;
 
@@ -181,7 +182,7 @@ static void adamw_piece(const struct adamw_arg *w, size_t at, size_t nelem)
         fsdp_cpu_convert(room_g, FSDP_F32, (const uint16_t *)a->grad + at, FSDP_BF16, nelem);
     else
         g = (const float *)a->grad + at;
-    adamw_loop(&w->factors, p, m, v, g, nelem);
+    device_cpu_adamw_loop(&w->factors, p, m, v, g, nelem);
     if (narrow) {
         random_words(words, &a->rounding, a->rounding.first + at, nelem);
         round_by_chance(half_m, half_v, m, v, words, nelem);

@@ -1,29 +1,116 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW with moments in 8 bits: a block is decoded, updated in fp32, and encoded again. */
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "cpu.h"
 #include "device/common/dynamic_code.h"
 #include "device/common/formula.h"
 #include "fsdp/sys/cpu.h"
 
+/* ---- codes ----------------------------------------------------------------------------------- */
+
+/* The nearest code without a search: the upper half of a float's bits leaves one of two codes, and
+ * the least number of the greater one decides. */
+struct codec {
+    uint8_t lower[1 << 16];
+    float least[256]; /* of code i + 1 */
+};
+static struct codec codec_signed, codec_unsigned;
+static pthread_once_t codecs_once = PTHREAD_ONCE_INIT;
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Floats in the order of their values, as numbers: their bits, those of negative ones below. */
+static float float_at(int64_t place)
+{
+    return float_of(place >= 0 ? (uint32_t)place : 0x80000000u | (uint32_t)-place);
+}
+static int64_t place_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >> 31 ? -(int64_t)(bits & 0x7fffffffu) : (int64_t)bits;
+}
+
+static void fill_codec(struct codec *c, const float *table)
+{
+    for (int code = 0; code < 255; code++) {
+        int64_t below = place_of(table[code]), at = place_of(table[code + 1]);
+        while (at - below > 1) {
+            const int64_t middle = below + (at - below) / 2;
+            *(dynamic_nearest(table, float_at(middle)) > code ? &at : &below) = middle;
+        }
+        c->least[code] = float_at(at);
+    }
+    c->least[255] = INFINITY;
+    for (uint32_t half = 0; half < 1 << 16; half++) {
+        const float x = float_of(half << 16 | (half >> 15 ? 0xffff : 0));
+        c->lower[half] = isfinite(x) ? dynamic_nearest(table, x) : 0;
+    }
+}
+
+static void fill_codecs(void)
+{
+    fill_codec(&codec_signed, dynamic_signed);
+    fill_codec(&codec_unsigned, dynamic_unsigned);
+}
+
+/* dynamic_nearest(table, x) of a finite x or a NaN. */
+static inline uint8_t nearest(const struct codec *c, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint8_t lower = c->lower[bits >> 16];
+    return (uint8_t)(lower + (x >= c->least[lower]));
+}
+
+/* What is no number is passed over, and then shows in the weights. */
+FSDP_CPU_CLONES static float greatest_of(const float *x, size_t nelem)
+{
+    enum { NLANES = 16 };
+    float lane[NLANES] = {0}, most = 0;
+    size_t i = 0;
+
+    for (; i + NLANES <= nelem; i += NLANES)
+        for (int k = 0; k < NLANES; k++)
+            lane[k] = fabsf(x[i + k]) > lane[k] ? fabsf(x[i + k]) : lane[k];
+    for (int k = 0; k < NLANES; k++)
+        most = lane[k] > most ? lane[k] : most;
+    for (; i < nelem; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+FSDP_CPU_CLONES static void divide(float *x, float by, size_t nelem)
+{
+    for (size_t i = 0; i < nelem; i++)
+        x[i] /= by;
+}
+
+/* The codes of x, which it overwrites; returns the block's scale. */
+static float encode_block(uint8_t *codes, const struct codec *c, float *x, size_t nelem)
+{
+    const float most = adamw8bit_scale(greatest_of(x, nelem));
+
+    divide(x, most, nelem);
+    for (size_t i = 0; i < nelem; i++)
+        codes[i] = nearest(c, x[i]);
+    return most;
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
 struct adamw8bit_arg {
     const struct fsdp_adamw8bit_args *args;
     struct adamw factors;
 };
-
-/* The block's scale: fmaxf passes over what is no number, which then shows in the weights. */
-static float encode_block(uint8_t *codes, const float *table, const float *x, size_t nelem)
-{
-    float most = 0;
-
-    for (size_t i = 0; i < nelem; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    most = adamw8bit_scale(most);
-    for (size_t i = 0; i < nelem; i++)
-        codes[i] = dynamic_nearest(table, x[i] / most);
-    return most;
-}
 
 static void adamw8bit_block(const struct adamw8bit_arg *w, size_t block)
 {
@@ -35,10 +122,10 @@ static void adamw8bit_block(const struct adamw8bit_arg *w, size_t block)
     for (size_t i = 0; i < nelem; i++) {
         m[i] = dynamic_signed[a->state1[at + i]] * a->absmax1[block];
         v[i] = dynamic_unsigned[a->state2[at + i]] * a->absmax2[block];
-        adamw_element(&w->factors, &a->master[at + i], &m[i], &v[i], a->grad[at + i]);
     }
-    a->absmax1[block] = encode_block(a->state1 + at, dynamic_signed, m, nelem);
-    a->absmax2[block] = encode_block(a->state2 + at, dynamic_unsigned, v, nelem);
+    device_cpu_adamw_loop(&w->factors, a->master + at, m, v, a->grad + at, nelem);
+    a->absmax1[block] = encode_block(a->state1 + at, &codec_signed, m, nelem);
+    a->absmax2[block] = encode_block(a->state2 + at, &codec_unsigned, v, nelem);
 }
 
 static void adamw8bit_part(void *arg, int worker, size_t from, size_t to)
@@ -54,6 +141,7 @@ static int adamw8bit_run(void *arg, struct fsdp_err *err)
     (void)err;
     if (a->loss_scale && a->loss_scale->skip)
         return FSDP_OK;
+    pthread_once(&codecs_once, fill_codecs);
     struct adamw8bit_arg w = {a, adamw8bit_of(a)};
     fsdp_cpu_for((a->nelem + FSDP_CUT_ALIGN - 1) / FSDP_CUT_ALIGN,
                  DEVICE_CPU_GRAIN / FSDP_CUT_ALIGN, adamw8bit_part, &w);
