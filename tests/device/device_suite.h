@@ -6,6 +6,7 @@
 #ifndef DEVICE_SUITE_H
 #define DEVICE_SUITE_H
 
+#include "suite_adamw8bit.h"
 #include "suite_lanes.h"
 #include "suite_math.h"
 #include "suite_optim.h"

@@ -302,8 +302,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-// ---- memory
-// ---------------------------------------------------------------------------------------
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **ptr, size_t nbytes)
 {
@@ -428,8 +427,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, enum cudaMemcp
     return cudaStreamSynchronize(nullptr);
 }
 
-// ---- streams and events
-// ---------------------------------------------------------------------------
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
@@ -577,8 +575,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
     return cudaSuccess;
 }
 
-// ---- graphs
-// ----------------------------------------------------------------------------------------
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
@@ -650,8 +647,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return cudaSuccess;
 }
 
-// ---- beyond CUDA
-// ----------------------------------------------------------------------------------
+/* ---- beyond CUDA ----------------------------------------------------------------------------- */
 
 void simt_call(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t arg_nbytes)
 {

@@ -63,7 +63,7 @@ static void fill_codecs(void)
 }
 
 /* dynamic_nearest(table, x) of a finite x or a NaN. */
-static inline uint8_t nearest(const struct codec *c, float x)
+static inline uint8_t nearest_code(const struct codec *c, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -101,7 +101,7 @@ static float encode_block(uint8_t *codes, const struct codec *c, float *x, size_
 
     divide(x, most, nelem);
     for (size_t i = 0; i < nelem; i++)
-        codes[i] = nearest(c, x[i]);
+        codes[i] = nearest_code(c, x[i]);
     return most;
 }
 
