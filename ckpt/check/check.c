@@ -282,6 +282,19 @@ static void check_dtypes(struct check *c, const json_t *config, bool judged)
     }
 }
 
+/* Of a model that is known and not quantized, whose weights are numbers. */
+static void check_integers(struct check *c)
+{
+    for (int i = 0; i < c->nweights; i++) {
+        const int at = c->sorted[i].tensor;
+        const enum fsdp_dtype dtype = tensor_at(c, at)->tensor.dtype;
+        if (c->known[at] && !fsdp_dtype_is_float(dtype))
+            add_fault(c, c->sorted[i].name, file_of(c, at),
+                      "tensor '%s' in '%s' is %s, which is no type of weights", c->sorted[i].name,
+                      file_of(c, at), fsdp_dtype_name(dtype));
+    }
+}
+
 /* ---- the files ------------------------------------------------------------------------------- */
 
 /* A JSON file of the folder; *out is NULL where it is not there, or is no object. */
@@ -411,9 +424,12 @@ int ckpt_check(struct ckpt_check_result *out, struct ckpt *ckpt, ckpt_mismatch_f
         out->by_family = know_model(c, config);
         if (out->by_family)
             check_family(c);
-        if (config) /* the types of codes are none that it says */
-            check_dtypes(c, config,
-                         !json_object_get(config, "quantization_config") || ckpt->npacked);
+        /* The types of codes are none that it says. */
+        const bool judged = !json_object_get(config, "quantization_config") || ckpt->npacked;
+        if (out->by_family && judged)
+            check_integers(c);
+        if (config)
+            check_dtypes(c, config, judged);
         check_unread(c);
         if (rc == FSDP_OK && !is_part(ckpt))
             rc = check_index(c, err);

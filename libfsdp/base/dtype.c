@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -54,8 +55,11 @@ int fsdp_dtype_parse(enum fsdp_dtype *out, const char *text, struct fsdp_err *er
             return FSDP_OK;
         }
     }
-    return fsdp_err_set(err, FSDP_EINVAL, "unknown dtype '%s' (known: F32, BF16, F16, F64, ...)",
-                        text);
+    char known[FSDP_NDTYPES * 16] = "";
+    for (int i = 0; i < FSDP_NDTYPES; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 dtypes[i].name);
+    return fsdp_err_set(err, FSDP_EINVAL, "unknown dtype '%s' (known: %s)", text, known);
 }
 
 static uint32_t bits_of(float x)

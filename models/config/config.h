@@ -161,6 +161,8 @@ const struct fsdp_tunable *config_keys(int *nkeys);
  * key". Into out, which is returned. For errors found later. */
 const char *config_where(char *out, size_t out_nbytes, const struct config *config,
                          const char *key);
+/* In the file, or on the command line. */
+bool config_is_given(const struct config *config, const char *key);
 /* An error's text begins with where the setting that it blames got its value. Returns status. */
 int config_blame(const struct config *config, int status, struct fsdp_err *err);
 /* Source i of the training data, with everything filled in: an item of data.sources, or the only

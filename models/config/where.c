@@ -17,6 +17,11 @@ const char *config_where(char *out, size_t out_nbytes, const struct config *conf
     return out;
 }
 
+bool config_is_given(const struct config *config, const char *key)
+{
+    return config->line[config_row_of(key)] != 0;
+}
+
 int config_refuse(const struct config *config, const char *key, struct fsdp_err *err,
                   const char *fmt, ...)
 {

@@ -315,7 +315,11 @@ int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
         return fsdp_err_set(err, FSDP_EINVAL, "sequence length %d is over the model's %s (%d)", T,
                             m->family->keys->max_seq_len, t->max_seq_len);
     if ((int64_t)B * T > INT32_MAX / 2)
-        return fsdp_err_set(err, FSDP_EINVAL, "micro-batch of %d x %d tokens is too large", B, T);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "a micro-batch of %d x %d tokens is too large: at most %d tokens fit; set "
+            "train.micro_batch_size lower",
+            B, T, INT32_MAX / 2);
     m->max_documents = most_documents(m, B, T);
     m->attention_nelem = stack_attention_work(
         m, (struct nn_attention){.B = B,

@@ -52,7 +52,7 @@ enum reason { OTHER_DEVICE, DROPOUT, EXPERTS, DOCUMENTS, TOO_MANY, NREASONS };
 static void tell_once(struct stack_graphs *g, enum reason reason)
 {
     static const char *const text[NREASONS] = {
-        [OTHER_DEVICE] = "they are for GPUs",
+        [OTHER_DEVICE] = "the device is a CPU, and graphs are a GPU's",
         [DROPOUT] = "dropout drops other values in each step",
         [EXPERTS] = "the rows of experts differ in each step",
         [DOCUMENTS] = "rows have several documents, of which each batch has another number",

@@ -41,24 +41,29 @@ static void print_plan(const struct train_parts *p, FILE *to)
 }
 
 /* Of the device that was planned for; the host's rows, which are no part of it, stand below. */
-static void print_memory(const struct fsdp *f, FILE *to)
+static void print_memory(const struct train_parts *p, FILE *to)
 {
     enum { MAX_ROWS = 32 };
     struct fsdp_memory_row rows[MAX_ROWS];
     char text[FSDP_NBYTES_TEXT];
-    int nrows = fsdp_memory_plan(f, rows, MAX_ROWS);
+    const double limit = p->config->fsdp.memory_limit * (double)(1 << 30);
+    int nrows = fsdp_memory_plan(p->fsdp, rows, MAX_ROWS);
     uint64_t total = 0;
 
     nrows = nrows < MAX_ROWS ? nrows : MAX_ROWS;
     fprintf(to, "\nmemory of a rank, planned:\n");
     for (int host = 0; host < 2; host++) {
         for (int i = 0; i < nrows; i++)
-            if (rows[i].host == (host != 0))
+            if (rows[i].counts == !host)
                 fprintf(to, "  %-46s %12s\n", rows[i].what, fsdp_nbytes_text(text, rows[i].nbytes));
         for (int i = 0; i < nrows && !host; i++)
-            total += rows[i].host ? 0 : rows[i].nbytes;
+            total += rows[i].counts ? rows[i].nbytes : 0;
         if (!host)
             fprintf(to, "  %-46s %12s\n", "in all", fsdp_nbytes_text(text, total));
+        if (!host && limit > 0)
+            fprintf(to, "  %-46s %12s%s\n", "fsdp.memory_limit",
+                    fsdp_nbytes_text(text, (uint64_t)limit),
+                    (double)total > limit ? "  TOO LITTLE: a run is refused" : "  fits");
     }
 }
 
@@ -108,7 +113,7 @@ static int write_schedule(const struct train_parts *p, const char *file, int nra
                            : fsdp_schedule_print(p->fsdp, &clock, to, err);
     if (!is_json(file)) {
         print_plan(p, to);
-        print_memory(p->fsdp, to);
+        print_memory(p, to);
         print_padding(&p->batch, to);
     }
     bool bad = ferror(to);

@@ -22,21 +22,19 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_end(args);
 }
 
-/* The memory that the run has: what it may take, or the device's, or a rank's part of the host's.
- */
+/* The memory that the run has where fsdp.memory_limit does not say: the device's, or a rank's part
+ * of the host's. */
 static void set_memory(struct cluster *c, const struct train_parts *p, int node_nranks)
 {
     struct fsdp_device_clock *d = &c->clock.device;
     struct fsdp_device_look look;
 
-    if (p->config->fsdp.memory_limit > 0) {
-        d->memory_nbytes = p->config->fsdp.memory_limit * (double)(1 << 30);
-        d->reserved_nbytes = 0;
-    } else if (fsdp_device_is_host(p->device)) {
+    if (p->config->fsdp.memory_limit > 0)
+        d->memory_nbytes = 0; /* the answer knows that limit */
+    else if (fsdp_device_is_host(p->device))
         d->memory_nbytes /= node_nranks;
-    } else if (!fsdp_device_look(p->device, &look, NULL) && look.total_nbytes) {
+    else if (!fsdp_device_look(p->device, &look, NULL) && look.total_nbytes)
         d->memory_nbytes = (double)look.total_nbytes;
-    }
 }
 
 static const char *gpu_word(const struct train_parts *p)
@@ -73,19 +71,26 @@ static void tell_settings(const struct advised *item, const struct config *confi
     for (int i = 0; i < item->change.nsettings; i++) {
         const char *setting = item->change.setting[i];
         snprintf(key, sizeof key, "%.*s", (int)strcspn(setting, "="), setting);
-        say("  %-46s (now in %s)", setting, config_where(where, sizeof where, config, key));
+        if (config_is_given(config, key))
+            say("  %-46s (now in %s)", setting, config_where(where, sizeof where, config, key));
+        else
+            say("  %-46s (not given so far)", setting);
     }
 }
 
 static void tell_advice(const struct answer *now, const struct question *question,
-                 const struct config *config, const char *word)
+                        const struct config *config, const char *word)
 {
     enum { MOST_SECONDS = 3 };
     const struct advice_opts opts = {.seconds = MOST_SECONDS};
     struct advice *advice = fsdp_alloc(1, sizeof *advice, "advice", NULL);
+    char overrides[CONFIG_TEXT] = "";
 
     if (!advice)
         return;
+    for (int i = 0; i < question->noverrides; i++)
+        snprintf(overrides + strlen(overrides), sizeof overrides - strlen(overrides), " '%s'",
+                 question->overrides[i]);
     advice_make(advice, now, question, &opts);
     const struct advised *item = choose(advice);
     if (item)
@@ -93,9 +98,9 @@ static void tell_advice(const struct answer *now, const struct question *questio
     else
         say("no setting alone and no pair of them makes it fit: search with "
             "--search, or take more ranks");
-    say("more: fsdp-plan %s --gpus %d --node-size %d --gpu %s --advice always",
+    say("more: fsdp-plan %s --gpus %d --node-size %d --gpu %s --advice always%s",
         question->config ? question->config : "RUN.yaml", question->ngpus,
-        question->cluster->clock.net.node_nranks, word);
+        question->cluster->clock.net.node_nranks, word, overrides);
     fsdp_free(advice);
 }
 

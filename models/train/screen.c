@@ -172,15 +172,16 @@ static void show_memory(struct report *report, struct fsdp *fsdp)
 {
     enum { MAX_ROWS = 32 };
     struct fsdp_memory_row rows[MAX_ROWS];
-    char device[FSDP_NBYTES_TEXT], host[FSDP_NBYTES_TEXT];
+    char device[FSDP_NBYTES_TEXT], host[FSDP_NBYTES_TEXT], file[FSDP_NBYTES_TEXT];
     const int nrows = fsdp_memory_plan(fsdp, rows, MAX_ROWS);
-    uint64_t nbytes[2] = {0, 0};
+    uint64_t nbytes[3] = {0, 0, 0};
 
     for (int i = 0; i < nrows && i < MAX_ROWS; i++)
-        nbytes[rows[i].host] += rows[i].nbytes;
-    report_fact(report, "memory", "%s a rank%s%s, planned", fsdp_nbytes_text(device, nbytes[0]),
+        nbytes[!rows[i].counts + rows[i].file] += rows[i].nbytes;
+    report_fact(report, "memory", "%s a rank%s%s%s%s, planned", fsdp_nbytes_text(device, nbytes[0]),
                 nbytes[1] ? ", in host memory " : "",
-                nbytes[1] ? fsdp_nbytes_text(host, nbytes[1]) : "");
+                nbytes[1] ? fsdp_nbytes_text(host, nbytes[1]) : "", nbytes[2] ? ", in a file " : "",
+                nbytes[2] ? fsdp_nbytes_text(file, nbytes[2]) : "");
 }
 
 static void show_places(struct report *report, const struct train_parts *p,

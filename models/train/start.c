@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "packed.h"
 #include "start.h"
 #include "train/save/moments.h"
 #include "train/setup/data.h"
+#include "train/setup/magnitudes.h"
 #include "weights/weights.h"
 
 /* Rank 0 knows from its notes whether the job continues by itself. */
@@ -17,8 +19,6 @@ static int choose_resume(struct train_start *s, struct fsdp_err *err)
     s->resume = goes_on ? "auto" : s->parts->config->checkpoint.resume;
     return FSDP_OK;
 }
-#include "packed.h"
-#include "train/setup/magnitudes.h"
 
 /* The checkpoint to resume from, "" for none. Rank 0 looks and tells the others, because a shared
  * folder may look different from each node for a while. */
@@ -104,6 +104,11 @@ static int check_root(struct train_start *s, struct fsdp_err *err)
     if (rc != FSDP_OK)
         return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
     int64_t begin = s->loop->state.step, there = step_of(latest);
+    if (there != begin && !strcmp(latest, s->resumed))
+        return fsdp_err_set(err, FSDP_EEXIST,
+                            "%s is a checkpoint of step %" PRId64 ", and saves of this run would "
+                            "get older names: rename it to step-%08" PRId64,
+                            latest, begin, begin);
     if (there > begin || (there == begin && !s->resumed[0]))
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s: there is already %s, and this run begins at step %" PRId64
@@ -179,18 +184,20 @@ static int restore_state(struct train_start *s, struct ckpt *ckpt, int64_t step,
 static void note_weights(struct train_start *s, const struct ckpt *ckpt)
 {
     const struct fsdp_state_layout *now = fsdp_state_layout(s->parts->fsdp);
-    const size_t at = strlen(s->converted);
+    bool told[FSDP_NDTYPES][FSDP_NDTYPES] = {{false}};
 
     for (int k = 0; k < now->nflats; k++)
         for (int i = 0; now->flats[k].trainable && i < now->flats[k].ntensors; i++) {
             const struct fsdp_tensor *tensor = &now->flats[k].tensors[i];
             const struct ckpt_tensor *stored = ckpt_tensor_find(ckpt, tensor->name);
-            if (!stored || stored->tensor.dtype == tensor->dtype)
+            if (!stored || stored->tensor.dtype == tensor->dtype ||
+                told[stored->tensor.dtype][tensor->dtype])
                 continue;
+            const size_t at = strlen(s->converted);
+            told[stored->tensor.dtype][tensor->dtype] = true;
             snprintf(s->converted + at, sizeof s->converted - at,
                      "%s whose weights in %s continue in %s", at ? " and" : ",",
                      fsdp_dtype_name(stored->tensor.dtype), fsdp_dtype_name(tensor->dtype));
-            return;
         }
 }
 

@@ -21,7 +21,7 @@ struct train_start {
     struct train_state begun;        /* where this run takes over */
     const char *resume;              /* checkpoint.resume, as it is to be taken */
     char resumed[TRAIN_PATH_NBYTES]; /* checkpoint that the run began from, "" for none */
-    char converted[128];             /* and what of it was converted, as text */
+    char converted[256];             /* and what of it was converted, as text */
 };
 
 /* Claims checkpoint.path, finds what to begin with, and loads it. Collective, blocks, agreed. */

@@ -255,13 +255,13 @@ void train_show_memory(struct report *report, struct fsdp *fsdp)
 
     report_title(report, "memory of rank 0, planned");
     for (int i = 0; i < nrows && i < MAX_ROWS; i++) {
-        if (!rows[i].host)
+        if (rows[i].counts)
             report_row(report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
-        total += rows[i].host ? 0 : rows[i].nbytes;
+        total += rows[i].counts ? rows[i].nbytes : 0;
     }
     report_row(report, "in all", "%12s", fsdp_nbytes_text(nbytes, total));
     for (int i = 0; i < nrows && i < MAX_ROWS; i++)
-        if (rows[i].host)
+        if (!rows[i].counts)
             report_row(report, rows[i].what, "%12s", fsdp_nbytes_text(nbytes, rows[i].nbytes));
 }
 

@@ -69,6 +69,8 @@ echo 'model.norm.weight -> model.normal.weight' >map
 merge tiny -o renamed --map map
 wrong renamed 'a tensor of another name' "'model.norm.weight' of shape [64] is missing" \
     "tensor 'model.normal.weight' in 'model.safetensors' is not one that a model of type 'llama' has"
+changed integers '' && sed -i '1s/"F32"/"I32"/' integers/model.safetensors
+wrong integers 'integers' "in 'model.safetensors' is I32, which is no type of weights"
 changed vocab 's/"vocab_size": [0-9]+/"vocab_size": 300/'
 wrong vocab 'another vocabulary' "tensor 'model.embed_tokens.weight' in 'model.safetensors' has shape [" "'lm_head.weight'"
 changed layers 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'

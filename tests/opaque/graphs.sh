@@ -95,7 +95,7 @@ told experts "model.path=$TEST_TMP/mixture" model.init=random
 ok $? "a mixture of experts"
 rm -rf "$TEST_TMP"/graphs{,.jsonl}
 run graphs _= "-n 1" fsdp.device=cpu model.cuda_graphs=true &&
-    [ "$(grep -c "model.cuda_graphs: layers run without, because of: they are for GPUs" "$TEST_TMP/graphs.out")" = 1 ]
+    [ "$(grep -c "model.cuda_graphs: layers run without, because of: the device is a CPU" "$TEST_TMP/graphs.out")" = 1 ]
 ok $? "the CPU"
 echo "1..$n"
 exit $bad

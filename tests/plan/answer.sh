@@ -171,6 +171,23 @@ ok "$([ $? != 0 ] && holds err 'what makes it fit|no setting alone' && holds err
 ok "$([ $? = 1 ] && holds err 'more memory than there is' && holds err 'fsdp-plan run.yaml --gpus 2'; echo $?)" "and --check"
 "$launch" --check -n 2 run.yaml >log 2>err
 ok $? "which passes where it fits"
+"$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 >log 2>err
+setting=$(sed -n '/what makes it fit/{n;p;}' err | grep -o -E '[a-z]+\.[a-z_]+=[^ ]*')
+ok "$([ "$setting" ] && holds err 'not given so far' && "$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 $setting >log 2>err; echo $?)" \
+    "a run with what is advised fits: $setting"
+# What is offloaded to the host is the CPU's memory, too.
+away="fsdp.offload=params fsdp.memory_limit=0.0022"
+for arguments in "-n 2" "--check -n 2"; do
+    "$launch" $arguments run.yaml $away >log 2>err
+    ok "$([ $? != 0 ] && holds err 'memory'; echo $?)" "offloaded to the host, it does not: fsdp-launch $arguments"
+done
+"$launch" --dump-schedule -n 2 run.yaml $away >log
+ok "$(holds log 'fsdp.memory_limit .* TOO LITTLE'; echo $?)" "which --dump-schedule shows"
+for limit in 20 70; do
+    run --model llama --seq 8192 --gpus 64 fsdp.memory_limit=$limit
+    ok "$([ $? = $((limit == 20)) ] && holds log "fsdp.memory_limit, .*$limit.0 GiB  $([ $limit = 20 ] && echo TOO || echo fits)"; echo $?)" \
+        "a plan is compared with fsdp.memory_limit: $limit"
+done
 
 # ---- search ----------------------------------------------------------------------------------------
 

@@ -114,6 +114,10 @@ ok "$(holds log '  8 .*!' && holds log '! does not fit: a GPU has 74.5' && holds
     holds scale.svg 'HYBRID_SHARD by 4 nodes'; echo $?)" "rows that do not fit are marked, and HYBRID_SHARD takes the nodes that it needs"
 run --model "$TOP/examples/llama-405b" --scale 8..16
 ok "$([ $? = 1 ] && holds log 'fits nowhere'; echo $?)" "where nothing fits, the status is 1"
+run --model "$TOP/examples/llama-8b" --scale 8..16 fsdp.memory_limit=20
+ok "$(holds log '! does not fit: fsdp.memory_limit is 20.0 GiB'; echo $?)" "because of fsdp.memory_limit"
+run --model "$TOP/examples/llama-70b" --scale 8..16 fsdp.offload=optimizer fsdp.activation_checkpointing=full --what-if node.host_gib=100
+ok "$(holds log '! does not fit: on 8 GPUs a node.s host holds [0-9]* GiB, and has 100'; echo $?)" "because of the host"
 
 # ---- pictures --------------------------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ ok "$([ $? = 0 ] && [ "$(grep -c "added_tokens.json' is a link out of the model'
     "a link that leaves the model's folder is not kept in checkpoints, and is named once"
 rm model/own.json model/added_tokens.json model/generation_config.json
 
+"$BIN/ckpt-merge" ck/step-00000004 -o codes --quantize fp8_dynamic --quiet && cp model/config.json codes/config.json
+run -n 2 run.yaml model.path=codes model.init=pretrained checkpoint.path=decoded
+refused "holds codes in F8_E4M3, and their scales in '" "codes whose scales config.json does not describe"
+
 # ---- checkpoints ---------------------------------------------------------------------------------------
 
 shard=model/shard-00002-model-00001-of-00001.safetensors

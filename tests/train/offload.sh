@@ -88,6 +88,8 @@ run -v -n 2 run.yaml $narrow ${to[both]} train.steps=1
 ok "$([ $? = 0 ] && holds log "parameters to host memory, the optimizer's state, to files in disk" &&
     holds log 'state offloaded to a file' && holds log 'parameters offloaded to the host'; echo $?)" "and those of both"
 ok "$([ -z "$(ls -A disk)" ]; echo $?)" "none of which stays"
+run -n 2 run.yaml ${to[files]} train.steps=1
+ok "$([ $? = 0 ] && holds log ' a rank, in a file ' && ! holds log 'host memory'; echo $?)" "the start names the file"
 "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=optimizer fsdp.offload_dir=none >log 2>err
 ok "$([ $? != 0 ] && holds err 'offloaded state of rank ' && holds err ', in none/' && holds err 'No such file or directory' &&
     holds err 'fsdp.offload_dir'; echo $?)" "a folder that is not there is refused"
@@ -96,7 +98,7 @@ if [ -z "$why" ]; then
     mkdir small
     unshare -m sh -c 'mount -t tmpfs -o size=300k tmpfs small && exec "$@"' - "$BIN/fsdp-launch" -n 2 run.yaml \
         fsdp.offload=optimizer fsdp.offload_dir=small log.metrics=small.jsonl >log 2>err
-    ok "$([ $? != 0 ] && holds err 'No space left on device' && holds err ', in small/' && holds err 'free as much' &&
+    ok "$([ $? != 0 ] && holds err 'No space left on device' && holds err ', in small/' && holds err ' are free: No space' && holds err 'free as much' &&
         [ ! -s small.jsonl ]; echo $?)" "a full disk is found before the first step"
 else
     n=$((n + 1)) && echo "ok $n # SKIP $why"

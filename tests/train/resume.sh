@@ -71,6 +71,11 @@ SLURM_RESTART_COUNT=1 job
 ok "$([ $? = 1 ] && holds err 'finds no checkpoint in job, although one was saved'; echo $?)" \
     "if its own are gone, it does not begin once more"
 
+run -n 2 run.yaml checkpoint.path=renamed train.steps=2 && mv renamed/step-00000002 renamed/step-00000009
+"$launch" -n 2 run.yaml checkpoint.path=renamed train.steps=8 >log 2>err
+ok "$([ $? = 1 ] && holds err 'step-00000009 is a checkpoint of step 2' && holds err 'rename it to step-00000002'; echo $?)" \
+    "a checkpoint of another name than its step"
+
 # ---- units cut in chunks ----------------------------------------------------------------------------
 
 # Row lengths of 24 and 1103 have no small multiple in common: cut between rows, each shard of a layer

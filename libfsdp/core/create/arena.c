@@ -555,6 +555,7 @@ int fsdp_memory_plan(const struct fsdp *f, struct fsdp_memory_row *rows, int max
         rows[i] = (struct fsdp_memory_row){.what = f->mem.rows[i].what,
                                            .nbytes = f->mem.rows[i].nbytes,
                                            .host = f->mem.rows[i].host,
-                                           .file = f->mem.rows[i].file};
+                                           .file = f->mem.rows[i].file,
+                                           .counts = arena_counts(f, i)};
     return f->mem.nrows;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { BLOCK = OFFLOAD_FILE_BLOCK, BOUNCE_NBYTES = 1 << 20, CALL_NBYTES = 1 << 30 };
@@ -39,7 +40,8 @@ static int fail_file(const struct offload_file *file, const char *what, int errn
 /* Allocated at once, so that a disk that is too small is found before the first step. */
 static int take_room(const struct offload_file *file, uint64_t nbytes, struct fsdp_err *err)
 {
-    char what[64];
+    struct statvfs fs;
+    char what[160];
     int errnum;
 
     do
@@ -47,8 +49,13 @@ static int take_room(const struct offload_file *file, uint64_t nbytes, struct fs
     while (errnum == EINTR);
     if (!errnum)
         return FSDP_OK;
-    snprintf(what, sizeof what, "room for %llu bytes", (unsigned long long)nbytes);
-    return fail_file(file, what, errnum, "free as much there, or set offload_dir to another folder",
+    const bool known = !ftruncate(file->fd, 0) && !fstatvfs(file->fd, &fs);
+    snprintf(what, sizeof what, "room for %llu bytes, of which %llu are free",
+             (unsigned long long)nbytes,
+             known ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0ULL);
+    return fail_file(file, what, errnum,
+                     "free as much there for each rank of the node, or set offload_dir to another "
+                     "folder",
                      err);
 }
 

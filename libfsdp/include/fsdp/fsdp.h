@@ -528,6 +528,7 @@ struct fsdp_memory_row {
     uint64_t nbytes;  /* on this rank */
     bool host;        /* not of the device: of the host's memory, or a file there */
     bool file;        /* a file (offload_dir); host is true, too */
+    bool counts;      /* in what memory_limit bounds: the device's, and on a CPU the host's, too */
 };
 /* Rows of the memory plan in printing order, of fsdp_plan's engines too; returns their count,
  * writes at most max. Local. */

@@ -169,20 +169,22 @@ static void take_memory(struct answer *a, const struct train_parts *p, const str
         struct answer_memory *row = &a->memory[a->nmemory++];
         snprintf(row->what, sizeof row->what, "%s", rows[i].what);
         row->nbytes = (double)rows[i].nbytes;
-        row->host = rows[i].host;
+        row->host = !rows[i].counts;
         row->file = rows[i].file;
         if (rows[i].file)
             a->node_file_nbytes += row->nbytes * a->node_nranks;
-        else if (rows[i].host)
+        else if (!rows[i].counts)
             a->node_host_nbytes += row->nbytes * a->node_nranks;
         else
             a->device_nbytes += row->nbytes;
     }
     a->reserved_nbytes = c->clock.device.reserved_nbytes;
     a->limit_nbytes = c->clock.device.memory_nbytes;
+    a->plan_limit_nbytes = p->config->fsdp.memory_limit * (double)(1 << 30);
     a->node_host_limit = c->host_nbytes;
     a->node_file_limit = c->nvme_nbytes;
     a->fits = is_within(a->device_nbytes + a->reserved_nbytes, a->limit_nbytes) &&
+              is_within(a->device_nbytes, a->plan_limit_nbytes) &&
               is_within(a->node_host_nbytes, a->node_host_limit) &&
               is_within(a->node_file_nbytes, a->node_file_limit);
     /* Masters and two moments of what is trained, masters of what is not. */

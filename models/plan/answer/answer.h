@@ -90,6 +90,7 @@ struct answer {
     struct answer_memory memory[ANSWER_MAX_ROWS];
     int nmemory;
     double device_nbytes, reserved_nbytes, limit_nbytes; /* limit 0: not known */
+    double plan_limit_nbytes; /* fsdp.memory_limit, of device_nbytes alone; 0: none */
     double node_file_nbytes, node_file_limit;            /* on the disks of a node */
     double node_host_nbytes, node_host_limit;            /* of a node; limits 0: not known */
     double state_nbytes; /* of a checkpoint of all ranks: masters and optimizer state in fp32 */

@@ -77,10 +77,11 @@ static json_t *memory_json(const struct answer *a)
                                               "bytes", number_json(a->memory[i].nbytes), "host",
                                               a->memory[i].host && !a->memory[i].file, "file",
                                               a->memory[i].file));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows, "planned_bytes",
-                     number_json(a->device_nbytes), "reserved_bytes",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "rows", rows,
+                     "planned_bytes", number_json(a->device_nbytes), "reserved_bytes",
                      number_json(a->reserved_nbytes), "device_bytes", number_json(a->limit_nbytes),
-                     "node_file_bytes", number_json(a->node_file_nbytes), "node_file_limit_bytes",
+                     "memory_limit_bytes", number_json(a->plan_limit_nbytes), "node_file_bytes",
+                     number_json(a->node_file_nbytes), "node_file_limit_bytes",
                      number_json(a->node_file_limit), "node_host_bytes",
                      number_json(a->node_host_nbytes), "node_host_limit_bytes",
                      number_json(a->node_host_limit), "fits", a->fits);

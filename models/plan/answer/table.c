@@ -115,10 +115,10 @@ static void print_row(const char *what, double nbytes, const char *after, FILE *
     fprintf(to, "  %-46s %12s%s\n", what, nbytes_text(value, nbytes), after);
 }
 
-static void print_limit(double nbytes, double limit, FILE *to)
+static void print_limit(const char *what, double nbytes, double limit, FILE *to)
 {
     if (limit > 0)
-        print_row("there is", limit, nbytes > limit ? "  TOO LITTLE" : "  fits", to);
+        print_row(what, limit, nbytes > limit ? "  TOO LITTLE" : "  fits", to);
 }
 
 static void print_memory(const struct answer *a, FILE *to)
@@ -131,18 +131,20 @@ static void print_memory(const struct answer *a, FILE *to)
             print_row(a->memory[i].what, a->memory[i].nbytes, "", to);
     print_row("context and communicators", a->reserved_nbytes, "  assumed", to);
     print_row("in all", all, "", to);
-    print_limit(all, a->limit_nbytes, to);
+    print_limit("there is", all, a->limit_nbytes, to);
+    print_limit("fsdp.memory_limit, without the context", a->device_nbytes, a->plan_limit_nbytes,
+                to);
     if (a->node_host_nbytes > 0) {
         fprintf(to, "memory of a node's host\n");
         for (int i = 0; i < a->nmemory; i++)
             if (a->memory[i].host && !a->memory[i].file)
                 print_row(a->memory[i].what, a->memory[i].nbytes * a->node_nranks, "", to);
-        print_limit(a->node_host_nbytes, a->node_host_limit, to);
+        print_limit("there is", a->node_host_nbytes, a->node_host_limit, to);
     }
     if (a->node_file_nbytes > 0) {
         fprintf(to, "disks of a node\n");
         print_row("files of offloaded state", a->node_file_nbytes, "", to);
-        print_limit(a->node_file_nbytes, a->node_file_limit, to);
+        print_limit("there is", a->node_file_nbytes, a->node_file_limit, to);
     }
     putc('\n', to);
 }
@@ -162,8 +164,8 @@ static void print_failures(const struct answer *a, FILE *to)
             a->saves ? "a checkpoint every" : "with a checkpoint every",
             answer_long(every, g->interval_s), answer_seconds(held, a->save_held_s));
     if (a->storage_is_assumed)
-        fprintf(to, "  %-36s %9.0f GB/s   assumed\n",
-                "storage of checkpoints", ANSWER_STORAGE * 1e-9);
+        fprintf(to, "  %-36s %9.0f GB/s   assumed\n", "storage of checkpoints",
+                ANSWER_STORAGE * 1e-9);
     if (g->best_share > g->share + 0.001)
         fprintf(to, "  %-36s %12s   goodput %.1f %%\n", "best would be every",
                 answer_long(best, g->best_interval_s), 100 * g->best_share);

@@ -70,11 +70,36 @@ static void print_row(const struct answer *a, bool *any_far, bool *any_large, FI
     *any_large = *any_large || !a->fits;
 }
 
+/* Which memory is short, of the first point whose plan does not fit. */
+static void tell_short(const struct scale *s, FILE *to)
+{
+    const struct answer *a = NULL;
+
+    for (int i = 0; i < s->npoints && (!a || a->fits); i++)
+        if (s->line[0].point[i].is_there)
+            a = &s->line[0].point[i].answer;
+    const double gib = 1 << 30, all = a->device_nbytes + a->reserved_nbytes;
+    const bool device = a->limit_nbytes > 0 && all > a->limit_nbytes;
+    const bool plan = a->plan_limit_nbytes > 0 && a->device_nbytes > a->plan_limit_nbytes;
+    const bool host = a->node_host_limit > 0 && a->node_host_nbytes > a->node_host_limit;
+
+    if (device)
+        fprintf(to, "  ! does not fit: a GPU has %.1f GiB\n", a->limit_nbytes / gib);
+    else if (plan)
+        fprintf(to, "  ! does not fit: fsdp.memory_limit is %.1f GiB\n",
+                a->plan_limit_nbytes / gib);
+    else if (host)
+        fprintf(to, "  ! does not fit: on %d GPUs a node's host holds %.0f GiB, and has %.0f\n",
+                a->nranks, a->node_host_nbytes / gib, a->node_host_limit / gib);
+    else
+        fprintf(to, "  ! does not fit: on %d GPUs a node's files take %.0f GiB, and it has %.0f\n",
+                a->nranks, a->node_file_nbytes / gib, a->node_file_limit / gib);
+}
+
 static void print_own(const struct scale *s, FILE *to)
 {
     const struct scale_line *own = &s->line[0];
     const struct answer *first = first_answer(s);
-    const double limit = first ? first->limit_nbytes : 0;
     bool any_far = false, any_large = false;
 
     fprintf(to, "%s%s\n", own->name,
@@ -87,7 +112,7 @@ static void print_own(const struct scale *s, FILE *to)
     if (any_far)
         fprintf(to, "  * extrapolated: no published run reaches there\n");
     if (any_large)
-        fprintf(to, "  ! does not fit: a GPU has %.1f GiB\n", limit / (1 << 30));
+        tell_short(s, to);
     putc('\n', to);
 }
 

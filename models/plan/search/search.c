@@ -305,8 +305,10 @@ static double least_nbytes(const struct space *s, const struct point *p, bool sa
 static bool is_too_large(const struct space *s, const struct point *p)
 {
     const struct answer *base = &s->base;
-    return base->limit_nbytes > 0 &&
-           least_nbytes(s, p, false) + base->reserved_nbytes > base->limit_nbytes;
+    const double least = least_nbytes(s, p, false);
+
+    return (base->limit_nbytes > 0 && least + base->reserved_nbytes > base->limit_nbytes) ||
+           (base->plan_limit_nbytes > 0 && least > base->plan_limit_nbytes);
 }
 
 /* Whatever saves memory: is a point of the front better in everything? */

@@ -354,7 +354,7 @@ static void put_memory(FILE *to, const struct html *html)
 {
     struct fsdp_memory_row rows[MAX_MEMORY_ROWS];
     char size[FSDP_NBYTES_TEXT];
-    uint64_t total[2] = {0, 0};
+    uint64_t total[3] = {0, 0, 0};
 
     if (!html->run->fsdp)
         return;
@@ -362,10 +362,11 @@ static void put_memory(FILE *to, const struct html *html)
     put_heading(to, "Memory of a rank, as planned");
     fputs("<table>\n", to);
     for (int i = 0; i < nrows && i < MAX_MEMORY_ROWS; i++) {
-        total[rows[i].host] += rows[i].nbytes;
+        total[!rows[i].counts + rows[i].file] += rows[i].nbytes;
         fputs("<tr><td>", to);
         put_text(to, rows[i].what);
-        fprintf(to, "%s</td><td class=\"n\">%s</td></tr>\n", rows[i].host ? " (host)" : "",
+        fprintf(to, "%s</td><td class=\"n\">%s</td></tr>\n",
+                !rows[i].counts && !rows[i].file ? " (host)" : "",
                 fsdp_nbytes_text(size, rows[i].nbytes));
     }
     fprintf(to, "<tr><td><b>in all</b></td><td class=\"n\"><b>%s</b></td></tr>\n",
@@ -373,6 +374,9 @@ static void put_memory(FILE *to, const struct html *html)
     if (total[1])
         fprintf(to, "<tr><td><b>in host memory</b></td><td class=\"n\"><b>%s</b></td></tr>\n",
                 fsdp_nbytes_text(size, total[1]));
+    if (total[2])
+        fprintf(to, "<tr><td><b>in a file</b></td><td class=\"n\"><b>%s</b></td></tr>\n",
+                fsdp_nbytes_text(size, total[2]));
     fputs("</table>\n", to);
 }
 
