@@ -103,6 +103,7 @@ static void fill_tables(void)
         described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
         described[i].logits_align = NN_CUDA_LOGITS_ALIGN;
         described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
+        described[i].grouped_work_nelem = nn_cuda_grouped_work_nelem;
         described[i].activated_forward = described[i].activated_backward_input =
             i ? activated : NULL;
         described[i].attention_work_nelem = gpus[i].attention_work;
