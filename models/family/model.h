@@ -100,6 +100,7 @@ struct model_info {
      * from behind a layer's number on: those of experts, and the router's. */
     const char *parameters[3];
     int nparameters;
+    int nexpert_matrices, nexperts_f8; /* of a layer, of each expert: all, and those in 8 bits */
 };
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output

@@ -169,3 +169,8 @@ bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
     }
     return kind == NN_F8_ROW; /* of a GPU that is here */
 }
+
+bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts)
+{
+    return strcmp(ops->name, "cuda") != 0 || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+}
