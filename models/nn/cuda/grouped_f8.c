@@ -67,8 +67,8 @@ static struct operand of_weights(const struct nn_grouped *a, size_t room)
                             .room = room};
 }
 
-static struct grouped_f8 describe(struct fsdp_lane *lane, const struct nn_grouped *a,
-                                  enum nn_way way, const int32_t *first)
+static struct grouped_f8 describe_group(struct fsdp_lane *lane, const struct nn_grouped *a,
+                                        enum nn_way way, const int32_t *first)
 {
     const struct nn_cuda_grouped_room r = nn_cuda_grouped_room(a);
     const bool x_is_a = nn_grouped_x_is_a(a, way);
@@ -121,7 +121,7 @@ static int find_scales(const struct grouped_f8 *g, struct fsdp_err *err)
 }
 
 /* Codes of an operand as it lies. */
-static int encode(const struct grouped_f8 *g, const struct operand *o, struct fsdp_err *err)
+static int encode_whole(const struct grouped_f8 *g, const struct operand *o, struct fsdp_err *err)
 {
     return over_all(g, o, o->f8, nn_cuda_f8_encode, err);
 }
@@ -313,12 +313,12 @@ static int by_codes(const struct grouped_f8 *g, struct fsdp_err *err)
 {
     if (g->way == NN_TO_WEIGHT)
         return each_expert(g, multiply_turned, err);
-    FSDP_TRY(encode(g, &g->a, err));
+    FSDP_TRY(encode_whole(g, &g->a, err));
     /* The last expert's tail reads rows that are not there. */
     FSDP_TRY(fsdp_zero(g->lane, (uint8_t *)g->a.out + g->a.nelem,
                        (size_t)NN_CUDA_F8_TAIL * (size_t)g->a.width, err));
     if (w_lies_along(g))
-        FSDP_TRY(encode(g, &g->b, err));
+        FSDP_TRY(encode_whole(g, &g->b, err));
     return each_expert(g, multiply_rows, err);
 }
 
@@ -369,7 +369,7 @@ static void tell_once(const struct nn_grouped *a, int capability, bool small)
 int nn_cuda_grouped_f8(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
                        const int32_t *first, struct fsdp_err *err)
 {
-    const struct grouped_f8 g = describe(lane, a, way, first);
+    const struct grouped_f8 g = describe_group(lane, a, way, first);
     int capability;
 
     FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));
