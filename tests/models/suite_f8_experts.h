@@ -173,17 +173,17 @@ static void f8_grouped(struct f8_experts c)
 }
 
 /* A NaN, or an infinity, of one place reaches its own row and its expert's gradient. */
-static void f8_experts_not_finite(float bad)
+static void f8_experts_not_finite(float bad, int rows, int last)
 {
     struct f8_experts c = {.experts = 3,
-                           .rows = {20, 9, 33},
+                           .rows = {rows, 9, last},
                            .nin = 32,
                            .nout = 48,
                            .dtype = FSDP_BF16,
                            .w_dtype = FSDP_BF16,
                            .grad_dtype = FSDP_F8_E4M3};
     struct f8_experts_memory m = f8_experts_memory(&c);
-    const size_t place = 25, nout = (size_t)c.nout;
+    const size_t place = (size_t)rows, nout = (size_t)c.nout; /* the first of expert 1 */
     float *y = malloc(m.ny * sizeof *y), *dw = m.dw;
     bool good = true;
 
@@ -242,8 +242,10 @@ static void run_f8_experts(void)
         large.w_dtype = FSDP_F32, large.biased = false;
         f8_grouped(large);
     }
-    f8_experts_not_finite(NAN);
-    f8_experts_not_finite(-INFINITY);
+    f8_experts_not_finite(NAN, 20, 33);
+    f8_experts_not_finite(-INFINITY, 20, 33);
+    f8_experts_not_finite(NAN, 803, 805);
+    f8_experts_not_finite(INFINITY, 803, 805);
 }
 
 #endif
