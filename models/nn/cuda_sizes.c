@@ -147,17 +147,16 @@ struct nn_cuda_grouped_room nn_cuda_grouped_room(const struct nn_grouped *a)
     const size_t nin = (size_t)a->nin, nout = (size_t)a->nout;
     const size_t most = nin > nout ? nin : nout;
     const bool is_stored = a->dtype == FSDP_F16 || a->dw_dtype == FSDP_F16;
-    const size_t tail = NN_CUDA_F8_TAIL * most, whole = (size_t)a->nplaces * most;
-    const size_t matrix = nin * nout;
+    const size_t tail = NN_CUDA_F8_TAIL * most;
+    const size_t whole = is_stored ? (size_t)a->nplaces * most : 0;
+    const size_t matrix = is_stored ? nin * nout : 0;
+    const size_t stored = whole > matrix ? whole : matrix;
 
     return (struct nn_cuda_grouped_room){
         .x = room_of_values(rows * nin),
         .dy = room_of_values(rows * nout),
         .w = room_of_values((size_t)a->experts * nn_cuda_grouped_w_stride(a)),
-        .product = round_up(!is_stored       ? tail
-                            : whole > matrix ? whole
-                                             : matrix,
-                            64)};
+        .product = round_up(stored > tail ? stored : tail, 64)};
 }
 
 size_t nn_cuda_grouped_work_nelem(const struct nn_grouped *a)
