@@ -39,7 +39,7 @@ const struct fsdp_tunable config_table[] = {
         "that one element of the product sums over; or 32 successive ones of these (MXFP8)"),
     ROW(model, linear_targets, LIST, "all-linear", NULL,
         "Linear maps that linear_dtype is for: names of modules or their ends, such as down_proj; "
-        "all-linear: all of the layers but experts"),
+        "all-linear: all of the layers but experts; experts, or experts.down_proj: those of a mixture"),
     ROW(model, cuda_graphs, BOOL, "false", NULL,
         "On GPUs, launch the kernels of each layer's attention and MLP as CUDA graphs (docs/gpu.md), for "
         "small models whose kernels run shorter than the host takes to launch them"),

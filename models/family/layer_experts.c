@@ -82,7 +82,8 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
                                .nout = place.nout,
                                .dtype = blk->dtype,
                                .w_dtype = w->first.w_dtype,
-                               .dw_dtype = w->first.dw_dtype};
+                               .dw_dtype = w->first.dw_dtype,
+                               .f8 = m->expert_weight[place.weight].f8};
 }
 
 /* The biases of all experts; zeros where they have none. */

@@ -80,7 +80,8 @@ struct model_f8 {
     enum fsdp_dtype dtype;      /* of inputs and weights: F8_E4M3; F32: no product is in 8 bits */
     enum fsdp_dtype grad_dtype; /* of the outputs' gradients: F8_E4M3 or F8_E5M2 */
     enum nn_f8_scale scale;
-    /* As model_lora.targets; borrowed until set_f8 returns. Experts and routers are none. */
+    /* As model_lora.targets, or names of experts' parameters or of their module; borrowed until
+     * set_f8 returns. Routers are none, and all-linear names no experts. */
     const char *const *targets;
     int ntargets;
     bool gathered; /* weights are gathered in E4M3: for the clock (fsdp_module_add_work) */
@@ -99,6 +100,7 @@ struct model_info {
      * from behind a layer's number on: those of experts, and the router's. */
     const char *parameters[3];
     int nparameters;
+    int nexpert_matrices, nexperts_f8; /* of a layer, of each expert: all, and those in 8 bits */
 };
 
 /* Low-rank adapters (LoRA: Hu et al., arXiv 2106.09685) on linear maps of the layers: to the output

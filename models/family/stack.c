@@ -411,6 +411,12 @@ void stack_info(const struct model *m, struct model_info *out)
     out->transposed = m->family->names->fusion == TRAITS_TRANSPOSED;
     out->dropout = fmax(t->embed_drop, fmax(t->attn_drop, t->resid_drop));
     stack_list_parameters(m, out);
+    out->nexpert_matrices = out->nexperts_f8 = 0;
+    for (int w = 0; w < m->nexpert_weights; w++)
+        if (m->expert_weight[w].cols) {
+            out->nexpert_matrices++;
+            out->nexperts_f8 += m->expert_weight[w].f8.dtype != 0;
+        }
 }
 
 struct model_router stack_router(const struct model *m)

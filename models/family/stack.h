@@ -78,6 +78,7 @@ struct stack_expert_weight {
     bool apart;
     int rows, cols;
     struct fsdp_init init;
+    struct nn_f8 f8; /* of a matrix's products; zeros: they are not in 8 bits */
 };
 
 /* Weight and bias of a norm over `dim` elements. b and db may be NULL. */
@@ -396,6 +397,9 @@ void stack_list_weights(struct model *m);
 
 /* Does a target of model_lora name the map with this weight of a layer? */
 bool stack_is_target(const struct model *m, const char *target, int weight);
+
+/* Does a target of model_f8 name the experts' matrices of this slot? */
+bool stack_is_expert_target(const struct model *m, const char *target, enum stack_expert slot);
 
 /* Adds the weights of adapters, as m->lora says. */
 int stack_list_lora(struct model *m, struct fsdp_err *err);

@@ -12,9 +12,49 @@ static int refuse_target(const struct model *m, const char *target, struct fsdp_
 {
     fsdp_err_set(err, FSDP_EINVAL,
                  "'%s' is no linear map of the layers of %s whose products can be in 8 bits; "
-                 "all-linear takes all of them, without experts and their router",
-                 target, m->family->type);
+                 "all-linear takes all of them, without experts and their router%s",
+                 target, m->family->type,
+                 m->traits.experts ? "; experts takes the experts, and experts.down_proj one of "
+                                     "their matrices"
+                                   : "");
     return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
+}
+
+/* Experts have one scale for an operand of all of them. */
+static int check_scales(const struct model_f8 *f8, const char *target, struct fsdp_err *err)
+{
+    if (f8->scale == NN_F8_TENSOR)
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                 "products of experts (model.linear_targets has '%s') have scales of kind tensor "
+                 "alone: set it to tensor, or leave experts out",
+                 target);
+    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "linear_scales");
+}
+
+/* What a target names; *fits: anything. */
+static int set_target(struct model *m, const struct model_f8 *f8, const char *target, bool *fits,
+                      struct fsdp_err *err)
+{
+    const struct nn_f8 own = {.dtype = f8->dtype, .grad_dtype = f8->grad_dtype, .scale = f8->scale};
+
+    *fits = false;
+    for (int w = 0; w < m->nbase; w++) {
+        if (!m->weight[w].cols || is_router(m, w) || !stack_is_target(m, target, w))
+            continue;
+        m->weight[w].f8 = own;
+        m->weight[w].f8_gathered = f8->gathered;
+        *fits = true;
+    }
+    for (int slot = 0; slot < STACK_NEXPERTS; slot++) {
+        const struct stack_place *place = &m->expert_place[slot];
+        if (!place->nout || !stack_is_expert_target(m, target, (enum stack_expert)slot))
+            continue;
+        FSDP_TRY(check_scales(f8, target, err));
+        m->expert_weight[place->weight].f8 = own;
+        *fits = true;
+    }
+    return FSDP_OK;
 }
 
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err)
@@ -26,15 +66,8 @@ int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *er
         return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
     }
     for (int i = 0; i < f8->ntargets && f8->dtype; i++) {
-        bool fits = false;
-        for (int w = 0; w < m->nbase; w++) {
-            if (!m->weight[w].cols || is_router(m, w) || !stack_is_target(m, f8->targets[i], w))
-                continue;
-            m->weight[w].f8 = (struct nn_f8){
-                .dtype = f8->dtype, .grad_dtype = f8->grad_dtype, .scale = f8->scale};
-            m->weight[w].f8_gathered = f8->gathered;
-            fits = true;
-        }
+        bool fits;
+        FSDP_TRY(set_target(m, f8, f8->targets[i], &fits, err));
         if (!fits)
             return refuse_target(m, f8->targets[i], err);
     }

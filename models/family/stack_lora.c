@@ -224,6 +224,15 @@ static const char *parameter_of(const struct model *m, enum stack_expert slot)
     return m->traits.experts && name ? name + 1 : NULL;
 }
 
+/* By the parameter's name, or by that of the module that it is in: names that end behind `experts`
+ * or begin there. Ends such as down_proj are those of linear maps. */
+bool stack_is_expert_target(const struct model *m, const char *target, enum stack_expert slot)
+{
+    const char *name = parameter_of(m, slot);
+    return name && (is_end_of(name, module_nbytes(name), target) ||
+                    (strchr(target, '.') && is_end_of(name, strlen(name), target)));
+}
+
 static bool names_parameter(const struct model *m, const char *const *texts, int ntexts,
                             enum stack_expert slot)
 {

@@ -54,19 +54,45 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
     return most;
 }
 
-/* The same of the experts' products of R rows, and of their adapters'. */
+/* Elements of work that a product of all experts takes, whatever types their weights may have. */
+static size_t grouped_work(const struct model *m, struct nn_grouped shape)
+{
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
+    size_t most = m->nn->grouped_work_nelem(&shape);
+    for (int i = 0; i < 4 && m->dtypes.overrides; i++) {
+        shape.w_dtype = types[i / 2];
+        shape.dw_dtype = types[i % 2];
+        size_t nelem = m->nn->grouped_work_nelem(&shape);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
+}
+
+/* The same of any of the experts' products of R rows, and of their adapters'. */
 static size_t experts_work(const struct model *m, int rows)
 {
     const struct traits *t = &m->traits;
     const int both = m->expert_place[STACK_EXPERT_GATE].nout; /* gate, and up where it is there */
-    const int r = m->most_r;
-    const struct stack_weight weights[] = {
-        {.rows = both, .cols = t->dim},     {.rows = t->dim, .cols = t->expert_ffn},
-        {.rows = r, .cols = t->dim},        {.rows = both, .cols = r},
-        {.rows = r, .cols = t->expert_ffn}, {.rows = t->dim, .cols = r}};
-    return t->experts ? products_work(m, rows * t->experts_per_token, weights,
-                                      m->lora.nparameters ? 6 : 2, m->dtypes.activation)
-                      : 0;
+    const int r = m->most_r, C = t->dim, F = t->expert_ffn;
+    const int shapes[][2] = {{C, both}, {F, C}, {C, r}, {r, both}, {F, r}, {r, C}};
+    size_t most = 0;
+
+    for (int i = 0; i < (m->lora.nparameters ? 6 : 2) && t->experts; i++) {
+        const struct stack_place *place =
+            &m->expert_place[i ? STACK_EXPERT_DOWN : STACK_EXPERT_GATE];
+        const struct nn_grouped shape = {.experts = t->experts,
+                                         .nplaces = rows * t->experts_per_token,
+                                         .nin = shapes[i][0],
+                                         .nout = shapes[i][1],
+                                         .dtype = m->dtypes.activation,
+                                         .w_dtype = m->dtypes.activation,
+                                         .dw_dtype = m->dtypes.grad,
+                                         .f8 = i < 2 ? m->expert_weight[place->weight].f8
+                                                     : (struct nn_f8){.dtype = FSDP_F32}};
+        const size_t nelem = grouped_work(m, shape);
+        most = nelem > most ? nelem : most;
+    }
+    return most;
 }
 
 /* Elements of work that attention takes in any layer. */

@@ -140,7 +140,31 @@ static bool products_activate(const struct model *m)
            !m->weight[m->place[STACK_UP].weight].f8.dtype;
 }
 
-/* Rows of the experts' products are those of the tokens that chose them. */
+/* The products with the experts' matrices of a slot, whose rows are those of the tokens that chose
+ * them. Values of codes are multiplied where the device has no products of codes for them. */
+static void add_expert_products(struct work_list *list, const struct model *m,
+                                enum stack_expert slot, double places)
+{
+    const struct stack_place *place = &m->expert_place[slot];
+    const struct nn_f8 *f8 = &m->expert_weight[place->weight].f8;
+    const int E = m->traits.experts;
+    const bool codes = f8->dtype && nn_cuda_experts_take_codes(m->nn, places, E) &&
+                       place->nin % 16 == 0 && place->nout % 16 == 0;
+    const struct work_linear linear = {.rows = places / E,
+                                       .nin = place->nin,
+                                       .nout = place->nout,
+                                       .type = codes ? f8->dtype : m->dtypes.activation,
+                                       .trained = !m->lora.r,
+                                       .times = E};
+
+    if (!place->nout)
+        return;
+    work_add_linear(list, &linear, WORK_IN_LAYER);
+    if (f8->dtype)
+        work_add_codes(list, &linear, &(struct work_codes){.from = m->dtypes.activation},
+                       WORK_IN_LAYER);
+}
+
 static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int module, double rows,
                    struct fsdp_err *err)
 {
@@ -155,24 +179,8 @@ static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int mod
     if (t->post_norm)
         nbytes += 2 * rows * t->dim * elem;
     if (t->experts) {
-        const bool trained = !m->lora.r;
-        const double own = chosen / t->experts; /* rows of one expert */
-        work_add_linear(&list,
-                        &(struct work_linear){.rows = own,
-                                              .nin = t->dim,
-                                              .nout = t->expert_ffn,
-                                              .type = type,
-                                              .trained = trained,
-                                              .times = (t->gated ? 2.0 : 1.0) * t->experts},
-                        WORK_IN_LAYER);
-        work_add_linear(&list,
-                        &(struct work_linear){.rows = own,
-                                              .nin = t->expert_ffn,
-                                              .nout = t->dim,
-                                              .type = type,
-                                              .trained = trained,
-                                              .times = t->experts},
-                        WORK_IN_LAYER);
+        for (int slot = 0; slot < STACK_NEXPERTS; slot++)
+            add_expert_products(&list, m, (enum stack_expert)slot, chosen);
         /* Rows are copied to their experts and added from them; the router's own are small. */
         nbytes += 4 * chosen * t->dim * elem;
         act_nbytes += work_activation_nbytes(chosen, t->expert_ffn, t->gated, type);

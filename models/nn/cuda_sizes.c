@@ -142,6 +142,45 @@ size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape)
     return nelem > transposed ? nelem : transposed;
 }
 
+/* ---- products of experts --------------------------------------------------------------------- */
+
+/* Of so many elements of bf16. */
+static size_t room_of_values(size_t nelem)
+{
+    return round_up(nelem, 128) / 2;
+}
+
+/* Products of codes take up to NN_CUDA_F8_TAIL rows more than there are (cuda/grouped_f8.c), for
+ * which values have room where there are many places. */
+struct nn_cuda_grouped_room nn_cuda_grouped_room(const struct nn_grouped *a)
+{
+    const size_t rows = round_up((size_t)a->nplaces, NN_CUDA_F8_TAIL) + NN_CUDA_F8_TAIL;
+    const size_t nin = (size_t)a->nin, nout = (size_t)a->nout;
+    const size_t most = nin > nout ? nin : nout;
+    const bool is_stored = a->dtype == FSDP_F16 || a->dw_dtype == FSDP_F16;
+    const size_t tail = NN_CUDA_F8_TAIL * most;
+    const size_t whole = is_stored ? (size_t)a->nplaces * most : 0;
+    const size_t matrix = is_stored ? nin * nout : 0;
+    const size_t stored = whole > matrix ? whole : matrix;
+
+    return (struct nn_cuda_grouped_room){
+        .x = room_of_values(rows * nin),
+        .dy = room_of_values(rows * nout),
+        .w = room_of_values((size_t)a->experts * nn_cuda_grouped_w_stride(a)),
+        .product = round_up(stored > tail ? stored : tail, 64)};
+}
+
+size_t nn_cuda_grouped_work_nelem(const struct nn_grouped *a)
+{
+    const struct nn_linear whole = nn_grouped_whole(a);
+    const struct nn_cuda_grouped_room r = nn_cuda_grouped_room(a);
+    const size_t least = r.x < r.w ? (r.x < r.dy ? r.x : r.dy) : (r.w < r.dy ? r.w : r.dy);
+
+    if (!a->f8.dtype)
+        return nn_cuda_linear_work_nelem(&whole);
+    return NN_CUDA_F8_CELLS + r.x + r.dy + r.w - least + r.product;
+}
+
 /* ---- attention by plain kernels -------------------------------------------------------------- */
 
 size_t nn_cuda_attention_delta_nelem(const struct nn_attention *x)

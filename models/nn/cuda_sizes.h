@@ -63,8 +63,33 @@ struct nn_product nn_cuda_f8_decoded(const struct nn_product *g);
 enum fsdp_dtype nn_cuda_narrow_of(const struct nn_product *g);
 /* Is the output one that cuBLASLt cannot give, so that it is made in F32 first? */
 bool nn_cuda_needs_store(const struct nn_product *g);
-/* nn_ops.linear_work_nelem */
+/* nn_ops.linear_work_nelem, nn_ops.grouped_work_nelem */
 size_t nn_cuda_linear_work_nelem(const struct nn_linear *shape);
+size_t nn_cuda_grouped_work_nelem(const struct nn_grouped *shape);
+
+/* Where experts have few rows each, their products are one launch, and the host need not know how
+ * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types
+ * are always its products; the host then waits for the rows of small groups at each product. */
+enum { NN_CUDA_SMALL_GROUP = 512 };
+static inline bool nn_cuda_groups_are_small(int nplaces, int experts)
+{
+    return nplaces <= NN_CUDA_SMALL_GROUP * experts;
+}
+
+/* Rows of an expert's product of codes beyond a multiple of these are a product of their own. */
+enum { NN_CUDA_F8_TAIL = 16 };
+/* Work of experts' products in 8 bits, behind NN_CUDA_F8_CELLS: x or dy of all places, and w of all
+ * experts, or for the gradient of w the other one of x and dy, as bf16. Then what a product is made
+ * in that is stored in another type. Elements of fp32, multiples of 64. */
+struct nn_cuda_grouped_room {
+    size_t x, dy, w, product;
+};
+struct nn_cuda_grouped_room nn_cuda_grouped_room(const struct nn_grouped *a);
+/* Elements of bf16 from one expert's matrix to the next, for aligned reads. */
+static inline size_t nn_cuda_grouped_w_stride(const struct nn_grouped *a)
+{
+    return ((size_t)a->nin * (size_t)a->nout + 7) / 8 * 8;
+}
 
 /* ---- attention ------------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
  * and is not called. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "cuda_sizes.h"
 #include "described.h"
@@ -102,6 +101,7 @@ static void fill_tables(void)
         described[i].logits_nelem = NN_CUDA_LOGITS_NELEM;
         described[i].logits_align = NN_CUDA_LOGITS_ALIGN;
         described[i].linear_work_nelem = nn_cuda_linear_work_nelem;
+        described[i].grouped_work_nelem = nn_cuda_grouped_work_nelem;
         described[i].activated_forward = described[i].activated_backward_input =
             i ? activated : NULL;
         described[i].attention_work_nelem = gpus[i].attention_work;
@@ -162,4 +162,9 @@ bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
     if (!takes && is_described(ops))
         warn_scales(kind, capability);
     return takes;
+}
+
+bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts)
+{
+    return !ops->capability || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
 }

@@ -488,7 +488,9 @@ enum nn_way { NN_FORWARD, NN_TO_INPUT, NN_TO_WEIGHT };
 /* Linear maps of experts: the places of expert e of y = x w_eᵀ + b_e, with x (rows K, nin), w_e
  * (nout, nin), b_e (nout), y (rows K, nout); or of y = x w_e + b_e with w_e (nin, nout), where
  * `transposed`. The weights (and their gradients) of the experts lie `stride` elements apart, or
- * where w_each says; biases follow each other. An expert without rows has gradients, too. */
+ * where w_each says; biases follow each other. An expert without rows has gradients, too. With f8,
+ * of scales NN_F8_TENSOR alone and without w_each, operands are those of all experts: x and dy of
+ * all places have one scale each, and w of all experts has one. */
 struct nn_grouped {
     void *out;                 /* forward: y; backward_input: dx; backward_weight: dw of expert 0 */
     void *db;                  /* (E, nout) backward_weight; NULL: not wanted, or no bias */
@@ -499,11 +501,12 @@ struct nn_grouped {
     const int32_t *first; /* (E + 1) */
     /* As nn_expert_order gave it; NULL: on CUDA the host waits for it, where it needs it. */
     const int32_t *first_host;
-    float *work; /* linear_work_nelem of nplaces rows */
+    float *work; /* grouped_work_nelem */
     int experts, nplaces, nin, nout;
     bool transposed;
     float beta;                               /* of out, and of db */
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
+    struct nn_f8 f8;
 };
 
 /* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */
@@ -593,6 +596,9 @@ struct nn_ops {
     int (*spread_rows)(struct fsdp_lane *, const struct nn_spread_rows *, struct fsdp_err *);
     int (*collect_rows)(struct fsdp_lane *, const struct nn_collect_rows *, struct fsdp_err *);
     int (*weigh_backward)(struct fsdp_lane *, const struct nn_weigh_backward *, struct fsdp_err *);
+    /* Elements of nn_grouped.work, enough for all three directions of this shape or one of fewer
+     * places. Only sizes and types are read. 0: work may be NULL. */
+    size_t (*grouped_work_nelem)(const struct nn_grouped *shape);
     /* On CUDA these wait until the lane knows how many rows each expert has, unless the host does,
      * or experts have few rows each. */
     int (*grouped_forward)(struct fsdp_lane *, const struct nn_grouped *, struct fsdp_err *);

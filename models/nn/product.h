@@ -166,6 +166,42 @@ static inline struct nn_product nn_linear_product(const struct nn_linear *a, enu
                                 : nn_linear_backward_weight_product(a);
 }
 
+/* The linear map of all places, whose sizes and types say how much work products take. */
+static inline struct nn_linear nn_grouped_whole(const struct nn_grouped *a)
+{
+    return nn_grouped_linear(a, NN_FORWARD, 0, 0, a->nplaces);
+}
+
+/* Operands of experts' products in 8 bits as the values of their codes, in bf16: x and dy of all
+ * places, without space between rows, and w of expert 0, the others w_stride elements behind one
+ * another. NULL: not there, as the way does not read it. */
+struct nn_grouped_values {
+    const void *x, *w, *dy;
+    size_t w_stride;
+};
+
+/* Is x the product's operand a, or dy? */
+static inline bool nn_grouped_x_is_a(const struct nn_grouped *a, enum nn_way way)
+{
+    return way == NN_FORWARD || (way == NN_TO_WEIGHT && a->transposed);
+}
+
+/* Expert e's product, whose rows begin at place `begin`, takes these values. */
+static inline void nn_grouped_take_values(struct nn_product *g, const struct nn_grouped *a,
+                                          enum nn_way way, const struct nn_grouped_values *v, int e,
+                                          int begin)
+{
+    const void *x = nn_at(v->x, FSDP_BF16, (size_t)begin * (size_t)a->nin);
+    const void *dy = nn_at(v->dy, FSDP_BF16, (size_t)begin * (size_t)a->nout);
+    const bool x_is_a = nn_grouped_x_is_a(a, way);
+
+    g->a.at = x_is_a ? x : dy;
+    g->b.at = way != NN_TO_WEIGHT ? nn_at(v->w, FSDP_BF16, (size_t)e * v->w_stride)
+              : x_is_a            ? dy
+                                  : x;
+    g->a.dtype = g->b.dtype = FSDP_BF16;
+}
+
 /* An expert without rows has gradients that are zeroed, where they are not added to. */
 static inline size_t nn_grouped_matrix_nbytes(const struct nn_grouped *a)
 {

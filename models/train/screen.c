@@ -62,7 +62,7 @@ static void show_ranks(struct report *report, const struct train_parts *p)
 static void show_mesh(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
-    char strategy[32], dtype[32], reduce[32];
+    char strategy[32], dtype[32], reduce[32], products[128];
 
     report_fact(report, "mesh", "%s, %d x %d (replicate x shard), backend %s, %d unit%s%s%s%s",
                 config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
@@ -76,7 +76,8 @@ static void show_mesh(struct report *report, const struct train_parts *p)
     report_fact(report, "types", "parameters %s%s%s, gradients reduced in %s",
                 config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                 c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? " (gathered in float8_e4m3)" : "",
-                train_products(c), config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
+                train_products(products, sizeof products, p),
+                config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
 }
 
 /* How much there is of some data, and its unit: tokens, or documents. */

@@ -63,18 +63,30 @@ void train_show_environment(struct report *report, const struct train_parts *p,
     show_device(report, p);
 }
 
-const char *train_products(const struct config *c)
+const char *train_products(char *out, size_t nbytes, const struct train_parts *p)
 {
-    static const char *const products[] = {", products in float8_e4m3",
-                                           ", products in float8_e4m3 with scales of rows",
-                                           ", products in float8_e4m3 with scales of blocks"};
-    return c->model.linear_dtype == CONFIG_LINEAR_AUTO ? "" : products[c->model.linear_scales];
+    static const char *const scales[] = {"", " with scales of rows", " with scales of blocks"};
+    const struct config *c = p->config;
+    char dtype[32];
+    struct model_info info;
+
+    *out = 0;
+    if (c->model.linear_dtype == CONFIG_LINEAR_AUTO)
+        return out;
+    p->ops->info(p->model, &info);
+    const int n =
+        snprintf(out, nbytes, ", products in float8_e4m3%s", scales[c->model.linear_scales]);
+    if (info.nexperts_f8 < info.nexpert_matrices && n > 0 && (size_t)n < nbytes)
+        snprintf(out + n, nbytes - (size_t)n, ", of %sexperts in %s",
+                 info.nexperts_f8 ? "some matrices of " : "",
+                 config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"));
+    return out;
 }
 
 void train_show_mesh(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
-    char strategy[32], wrap[32], dtype[32], reduce[32], output[32], about[96];
+    char strategy[32], wrap[32], dtype[32], reduce[32], output[32], about[96], products[128];
 
     report_title(report, "mesh");
     report_row(report, "strategy", "%s, %d x %d (replicate x shard), backend %s",
@@ -103,12 +115,12 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
         report_row(report, "gradient shards",
                    "offloaded to host memory, through %" PRId64 " place%s on the device",
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
-    report_row(report, "types", "parameters %s%s%s, logits %s, gradients reduced in %s",
-               config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
-               c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3"
-                                                            : "",
-               train_products(c), train_output_dtype(output, sizeof output, p),
-               config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
+    report_row(
+        report, "types", "parameters %s%s%s, logits %s, gradients reduced in %s",
+        config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
+        c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? ", matrices gathered in float8_e4m3" : "",
+        train_products(products, sizeof products, p), train_output_dtype(output, sizeof output, p),
+        config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
     report_row(report, "plan", "%016" PRIx64, fsdp_plan_hash(p->fsdp));
 }
 

@@ -427,16 +427,9 @@ static inline size_t mirror_experts(struct nn_grouped *p)
     static const void *each[NN_MAX_EXPERTS];
     const size_t matrix = area(p->nin, p->nout);
     struct nn_grouped a = *p;
-    const struct nn_linear shape = {.rows = a.nplaces,
-                                    .nin = a.nin,
-                                    .nout = a.nout,
-                                    .dtype = a.dtype,
-                                    .y_dtype = a.dtype,
-                                    .w_dtype = a.w_dtype,
-                                    .dw_dtype = a.dw_dtype};
     const size_t all = (size_t)(a.experts - 1) * a.stride + matrix;
 
-    MIRROR_OUT(work, mirror.ops->linear_work_nelem(&shape), FSDP_F32);
+    MIRROR_OUT(work, mirror.ops->grouped_work_nelem(&a), FSDP_F32);
     MIRROR_IN(w, all, a.w_dtype);
     for (int e = 0; e < a.experts && a.w_each; e++)
         each[e] = mirror_up(a.w_each[e], mirror_nbytes(matrix, a.w_dtype), false);
@@ -477,6 +470,11 @@ MIRROR(positions, nn_positions, {
 static inline size_t mirror_linear_work_nelem(const struct nn_linear *shape)
 {
     return mirror.ops->linear_work_nelem(shape);
+}
+
+static inline size_t mirror_grouped_work_nelem(const struct nn_grouped *shape)
+{
+    return mirror.ops->grouped_work_nelem(shape);
 }
 
 static inline size_t mirror_attention_work_nelem(const struct nn_attention *shape)
@@ -522,6 +520,7 @@ static const struct nn_ops mirror_ops = {
     .spread_rows = mirror_spread_rows,
     .collect_rows = mirror_collect_rows,
     .weigh_backward = mirror_weigh_backward,
+    .grouped_work_nelem = mirror_grouped_work_nelem,
     .grouped_forward = mirror_grouped_forward,
     .grouped_backward_input = mirror_grouped_backward_input,
     .grouped_backward_weight = mirror_grouped_backward_weight,

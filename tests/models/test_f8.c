@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products in 8 bits: their arithmetic, value by value, and the CPU's operators. */
-#include "suite_f8.h"
+#include "suite_f8_experts.h"
 
 #include "nn/f8.h"
 
@@ -111,7 +111,9 @@ int main(void)
     test_exponents(FSDP_F8_E4M3, 448);
     test_exponents(FSDP_F8_E5M2, 57344);
     run_f8(NN_F8_BLOCK);
+    run_f8_experts();
     nn_set_threads(3);
     run_f8(NN_F8_BLOCK);
+    run_f8_experts();
     return tap_done();
 }

@@ -120,6 +120,32 @@ none, q, k, both = (json.load(open(f"{name}.json"))["time"]["pointwise_s"] for n
 assert none < k < q < both and both - q < 0.6 * (k - none), (none, q, k, both)
 PY
 echo $?)" "maps that read the same x make its codes once"
+# Experts: of 8,192 tokens, 2 experts each, 8 experts have more than 512 rows on average, and of 2,048 they do not.
+mkdir mixture
+echo '{"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768, "num_local_experts": 8,
+    "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "tie_word_embeddings": false}' >mixture/config.json
+for seq in 2048 8192; do
+    for targets in all-linear all-linear,experts; do
+        run --model mixture --seq $seq --nodes 16 --batch 8M --json "$targets-$seq.json" train.micro_batch_size=1 \
+            model.linear_dtype=float8_e4m3 "model.linear_targets=[$targets]" || break 2
+    done
+done
+ok "$([ $? = 0 ] && python3 - <<'PY'
+import json
+for seq in (2048, 8192):
+    without, experts = (json.load(open(f"{name}-{seq}.json")) for name in ("all-linear", "all-linear,experts"))
+    a, b = without["time"], experts["time"]
+    work = [sum(r["bytes"] for r in x["memory"]["rows"] if "workspace" in str(r)) for x in (without, experts)]
+    if seq == 2048:
+        assert a["products_s"] == b["products_s"] and b["step_s"]["value"] > a["step_s"]["value"], (a, b)
+    else:
+        assert b["products_s"] < 0.7 * a["products_s"] and b["step_s"]["value"] < a["step_s"]["value"], (a, b)
+    assert b["pointwise_s"] > a["pointwise_s"], (a, b)
+    # The matrices of 8 experts, in 2 bytes an element, lie next to those of the rows.
+    assert work[1] - work[0] > 0.9 * 8 * 4096 * 14336 * 2, work
+PY
+echo $?)" "experts in 8 bits take less time where each has many rows, and more memory and time to make codes"
 run --model llama --seq 8191 --nodes 8 --batch 4M --json odd.json model.linear_dtype=float8_e4m3 train.micro_batch_size=1
 ok "$([ $? = 0 ] && python3 -c '
 import json

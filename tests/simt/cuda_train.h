@@ -29,6 +29,9 @@ struct train_run {
 /* NULL: the model is trained whole. */
 static const struct model_lora *train_adapters;
 
+/* NULL: no product is in 8 bits. */
+static const struct model_f8 *train_f8;
+
 /* Of a run on the CUDA device, what a test counts there; NULL: nothing. */
 static void (*train_count)(int counts[TRAIN_COUNTS]);
 static int train_counts[TRAIN_COUNTS];
@@ -38,6 +41,8 @@ static inline void train_on_cpu(struct model *m)
     struct fsdp_err err = FSDP_ERR_INIT;
 
     if (train_adapters && stack_set_lora(m, train_adapters, &err))
+        fprintf(stderr, "%s\n", err.text);
+    if (train_f8 && stack_set_f8(m, train_f8, &err))
         fprintf(stderr, "%s\n", err.text);
 }
 

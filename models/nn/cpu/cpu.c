@@ -41,6 +41,7 @@ const struct nn_ops nn_cpu_ops = {
     .spread_rows = nn_cpu_spread_rows,
     .collect_rows = nn_cpu_collect_rows,
     .weigh_backward = nn_cpu_weigh_backward,
+    .grouped_work_nelem = nn_cpu_grouped_work_nelem,
     .grouped_forward = nn_cpu_grouped_forward,
     .grouped_backward_input = nn_cpu_grouped_backward_input,
     .grouped_backward_weight = nn_cpu_grouped_backward_weight,

@@ -53,6 +53,7 @@ NN_CPU_OP(grouped_backward_weight, nn_grouped)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
 size_t nn_cpu_linear_work_nelem(const struct nn_linear *shape);
+size_t nn_cpu_grouped_work_nelem(const struct nn_grouped *shape);
 size_t nn_cpu_attention_work_nelem(const struct nn_attention *shape);
 
 /* Factors (0 or 1 / (1 - p)) of elements [first, first + nelem) of row `row` of the batch. */
@@ -147,6 +148,8 @@ struct nn_f8_operand {
     enum nn_f8_scale scale;
     const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is not */
 };
+/* fp32 elements that so many of bf16 take, in pieces of work. */
+size_t nn_cpu_f8_room_nelem(size_t rows, size_t cols);
 /* x with its elements rounded to the values of their codes, bf16 in `room`, as x lies but without
  * space between rows. */
 struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_operand *as,

@@ -147,6 +147,8 @@ NN_CPU_ENQUEUE(weigh_backward, nn_weigh_backward)
 struct grouped {
     const struct nn_grouped *args;
     enum nn_way way;
+    struct nn_grouped_values values; /* with f8 */
+    float *work;                     /* of the products */
 };
 
 /* The experts' products side by side, or one after the other and each divided among the threads. */
@@ -156,10 +158,60 @@ static bool side_by_side(const struct nn_grouped *a)
     return a->experts >= fsdp_cpu_threads() && nflops < worth * fsdp_cpu_threads();
 }
 
-static size_t thread_work(const struct nn_grouped *a)
+/* Of the products, whose operands are values of codes with f8. */
+static size_t products_nelem(const struct nn_grouped *a)
 {
-    const struct nn_linear shape = nn_grouped_linear(a, NN_FORWARD, 0, 0, a->nplaces);
-    return nn_cpu_linear_work_nelem(&shape) / (size_t)fsdp_cpu_threads();
+    struct nn_linear shape = nn_grouped_whole(a);
+    if (a->f8.dtype)
+        shape.dtype = shape.w_dtype = FSDP_BF16;
+    return nn_cpu_linear_work_nelem(&shape);
+}
+
+/* Elements of x, or dy, and of w as values of codes. */
+static size_t places_nelem(const struct nn_grouped *a, int width)
+{
+    return nn_cpu_f8_room_nelem((size_t)a->nplaces, (size_t)width);
+}
+static size_t weights_nelem(const struct nn_grouped *a)
+{
+    return nn_cpu_f8_room_nelem((size_t)a->experts, (size_t)a->nin * (size_t)a->nout);
+}
+
+size_t nn_cpu_grouped_work_nelem(const struct nn_grouped *a)
+{
+    const size_t x = places_nelem(a, a->nin), dy = places_nelem(a, a->nout), w = weights_nelem(a);
+    const size_t least = x < w ? (x < dy ? x : dy) : (w < dy ? w : dy);
+    return products_nelem(a) + (a->f8.dtype ? x + w + dy - least : 0);
+}
+
+/* Rows of an operand that lie ld elements apart, rounded with one scale, at the begin of work. */
+static const void *round_rows(struct grouped *g, const void *x, enum fsdp_dtype dtype,
+                              enum fsdp_dtype f8, struct nn_f8_operand shape, size_t ld)
+{
+    const struct nn_matrix from = {x, (int)ld, false, dtype, f8};
+    float *room = g->work;
+
+    g->work += nn_cpu_f8_room_nelem((size_t)shape.rows, (size_t)shape.cols);
+    nn_cpu_f8_matrix(&from, &shape, room);
+    return room;
+}
+
+/* What the way reads becomes values of codes. */
+static void round_operands(struct grouped *g)
+{
+    const struct nn_grouped *a = g->args;
+    const struct nn_f8_operand x = {.rows = a->nplaces, .cols = a->nin};
+    const struct nn_f8_operand dy = {.rows = a->nplaces, .cols = a->nout};
+    const struct nn_f8_operand w = {.rows = a->experts, .cols = a->nin * a->nout};
+    struct nn_grouped_values *v = &g->values;
+
+    v->w_stride = (size_t)w.cols;
+    if (g->way != NN_TO_INPUT)
+        v->x = round_rows(g, a->x, a->dtype, a->f8.dtype, x, (size_t)a->nin);
+    if (g->way != NN_FORWARD)
+        v->dy = round_rows(g, a->dy, a->dtype, a->f8.grad_dtype, dy, (size_t)a->nout);
+    if (g->way != NN_TO_WEIGHT)
+        v->w = round_rows(g, a->w, a->w_dtype, a->f8.dtype, w, a->stride);
 }
 
 static void sum_bias(const struct nn_linear *one)
@@ -175,37 +227,53 @@ static void sum_bias(const struct nn_linear *one)
     nn_sum_rows(&sum);
 }
 
-static void run_expert(const struct nn_grouped *a, const struct nn_linear *one, enum nn_way way)
+/* Of an expert with rows. */
+static void run_product(const struct grouped *g, const struct nn_linear *one, int e)
 {
-    if (way == NN_TO_WEIGHT && one->db)
-        sum_bias(one);
-    if (way == NN_FORWARD)
+    struct nn_product product = nn_linear_product(one, g->way);
+
+    if (g->args->f8.dtype) {
+        nn_grouped_take_values(&product, g->args, g->way, &g->values, e, g->args->first[e]);
+        nn_run_product(product);
+    } else if (g->way == NN_FORWARD) {
         nn_run_linear(one);
-    else if (one->rows && one->out)
-        nn_run_product(nn_linear_product(one, way));
-    else if (way == NN_TO_WEIGHT && one->out && a->beta == 0.0f)
-        memset(one->out, 0, nn_grouped_matrix_nbytes(a));
+    } else {
+        nn_run_product(product);
+    }
+}
+
+static void run_expert(const struct grouped *g, const struct nn_linear *one, int e)
+{
+    if (g->way == NN_TO_WEIGHT && one->db)
+        sum_bias(one);
+    if (one->rows && one->out)
+        run_product(g, one, e);
+    else if (g->way == NN_TO_WEIGHT && one->out && one->beta == 0.0f)
+        memset(one->out, 0, nn_grouped_matrix_nbytes(g->args));
 }
 
 static void run_experts(void *arg, int worker, size_t from, size_t to)
 {
     const struct grouped *g = arg;
     const struct nn_grouped *a = g->args;
-    const size_t own = a->work && side_by_side(a) ? (size_t)worker * thread_work(a) : 0;
+    const size_t each = products_nelem(a) / (size_t)fsdp_cpu_threads();
+    const size_t own = g->work && side_by_side(a) ? (size_t)worker * each : 0;
 
     for (size_t e = from; e < to; e++) {
         const int begin = a->first[e], rows = a->first[e + 1] - begin;
         struct nn_linear one = nn_grouped_linear(a, g->way, (int)e, begin, rows);
-        one.work = a->work ? a->work + own : NULL;
+        one.work = g->work ? g->work + own : NULL;
         if (rows || g->way == NN_TO_WEIGHT)
-            run_expert(a, &one, g->way);
+            run_expert(g, &one, (int)e);
     }
 }
 
 static void run_grouped(const struct nn_grouped *a, enum nn_way way)
 {
-    struct grouped g = {a, way};
+    struct grouped g = {.args = a, .way = way, .work = a->work};
 
+    if (a->f8.dtype && a->out)
+        round_operands(&g);
     if (side_by_side(a))
         fsdp_cpu_for((size_t)a->experts, 1, run_experts, &g);
     else

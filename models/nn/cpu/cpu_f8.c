@@ -11,8 +11,7 @@ static size_t round_up(size_t nelem)
     return (nelem + 63) / 64 * 64; /* pieces of work begin at multiples of 256 bytes */
 }
 
-/* fp32 elements that so many of bf16 take. */
-static size_t room_nelem(size_t rows, size_t cols)
+size_t nn_cpu_f8_room_nelem(size_t rows, size_t cols)
 {
     return round_up((rows * cols + 1) / 2);
 }
@@ -20,7 +19,8 @@ static size_t room_nelem(size_t rows, size_t cols)
 size_t nn_cpu_f8_nelem(const struct nn_linear *s)
 {
     const size_t rows = (size_t)s->rows, nin = (size_t)s->nin, nout = (size_t)s->nout;
-    const size_t x = room_nelem(rows, nin), w = room_nelem(nout, nin), dy = room_nelem(rows, nout);
+    const size_t x = nn_cpu_f8_room_nelem(rows, nin), w = nn_cpu_f8_room_nelem(nout, nin),
+                 dy = nn_cpu_f8_room_nelem(rows, nout);
     const size_t least = x < w ? (x < dy ? x : dy) : (w < dy ? w : dy);
     return x + w + dy - least;
 }
@@ -241,8 +241,8 @@ struct nn_product nn_cpu_f8_product(const struct nn_product *g)
 {
     const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale, NULL};
     const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale, g->b_amax};
-    const size_t a_nelem = room_nelem((size_t)g->m, (size_t)g->k);
-    const size_t b_nelem = room_nelem((size_t)g->k, (size_t)g->n);
+    const size_t a_nelem = nn_cpu_f8_room_nelem((size_t)g->m, (size_t)g->k);
+    const size_t b_nelem = nn_cpu_f8_room_nelem((size_t)g->k, (size_t)g->n);
     const bool is_there = g->made && *g->made;
     struct nn_product plain = *g;
     float *second = g->work + (g->b_first ? b_nelem : a_nelem);

@@ -89,8 +89,10 @@ template <class T> __global__ void f8_encode_kernel(uint8_t *out, const T *x, ma
     *(codes *)(out + at) = made;
 }
 
-/* A block turns a square of TILE x TILE codes, which lies transposed in shared memory. */
-template <class T> __global__ void f8_turn_kernel(uint8_t *out, const T *x, matrix m, rule r)
+/* A block turns a square of TILE x TILE codes, which lies transposed in shared memory. Lines of out
+ * have `padded` codes: zeros behind those of x. */
+template <class T>
+__global__ void f8_turn_kernel(uint8_t *out, int padded, const T *x, matrix m, rule r)
 {
     __shared__ codes tile[TILE][TILE / CODES + 1]; /* one more: fewer conflicts of banks */
     const size_t row0 = (size_t)blockIdx.y * TILE, col0 = (size_t)blockIdx.x * TILE;
@@ -98,11 +100,12 @@ template <class T> __global__ void f8_turn_kernel(uint8_t *out, const T *x, matr
 
     for (int lot = (int)threadIdx.x; lot < TILE * TILE / VEC; lot += THREADS) {
         const int row = lot / (TILE / VEC), col = lot % (TILE / VEC) * VEC;
-        float v[VEC];
+        float v[VEC] = {};
         uint8_t made[VEC];
-        if (row0 + (size_t)row >= (size_t)m.nrows || col0 + (size_t)col >= (size_t)m.ncols)
+        if (row0 + (size_t)row >= (size_t)padded || col0 + (size_t)col >= (size_t)m.ncols)
             continue;
-        load_lot(v, x, m, row0 + (size_t)row, col0 + (size_t)col);
+        if (row0 + (size_t)row < (size_t)m.nrows)
+            load_lot(v, x, m, row0 + (size_t)row, col0 + (size_t)col);
         encode8(made, v, r.f8, inverse);
 #pragma unroll
         for (int i = 0; i < VEC; i++)
@@ -111,8 +114,8 @@ template <class T> __global__ void f8_turn_kernel(uint8_t *out, const T *x, matr
     __syncthreads();
     const int col = (int)threadIdx.x / (TILE / CODES), part = (int)threadIdx.x % (TILE / CODES);
     const int row = part * CODES;
-    if (col0 + (size_t)col < (size_t)m.ncols && row0 + (size_t)row < (size_t)m.nrows)
-        *(codes *)(out + (col0 + (size_t)col) * (size_t)m.nrows + row0 + (size_t)row) =
+    if (col0 + (size_t)col < (size_t)m.ncols && row0 + (size_t)row < (size_t)padded)
+        *(codes *)(out + (col0 + (size_t)col) * (size_t)padded + row0 + (size_t)row) =
             tile[col][part];
 }
 
@@ -163,14 +166,15 @@ extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8
 {
     const rule r = {a->f8, a->amax, (float *)a->scale};
     const size_t nelem = (size_t)a->nrows * (size_t)a->ncols;
-    const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)a->nrows, TILE));
+    const int padded = a->padded ? a->padded : a->nrows;
+    const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)padded, TILE));
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (a->codes_amax)
         return encode_codes(lane, a, tiles, err);
     if (a->down)
-        LAUNCH_FOR(a->dtype, lane, f8_turn_kernel, tiles, THREADS, (uint8_t *)a->out, FROM(a->x),
-                   matrix_of(a), r);
+        LAUNCH_FOR(a->dtype, lane, f8_turn_kernel, tiles, THREADS, (uint8_t *)a->out, padded,
+                   FROM(a->x), matrix_of(a), r);
     else
         LAUNCH_FOR(a->dtype, lane, f8_encode_kernel, blocks_for(nelem, (size_t)THREADS * CODES),
                    THREADS, (uint8_t *)a->out, FROM(a->x), matrix_of(a), r);

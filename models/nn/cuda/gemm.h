@@ -20,6 +20,11 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
                         struct fsdp_err *err);
 
+/* Products of experts in 8 bits, of `out` alone. first: (experts + 1) of the host; NULL: experts
+ * have so few rows each that one launch takes all of them. */
+int nn_cuda_grouped_f8(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                       const int32_t *first, struct fsdp_err *err);
+
 /* Does the library know scales of rows and of blocks? */
 bool gemm_lt_has_scales(void);
 /* Of a product of codes with such scales: has the library an algorithm for it on this GPU? */

@@ -306,7 +306,7 @@ static bool weights_are_aligned(const struct nn_grouped *a, int ncols)
     return a->w_each ? all && ncols % VEC == 0 : rows_are_aligned(a->w, ncols, a->stride);
 }
 
-static grouped_args args_of(const struct nn_grouped *a, enum nn_way way)
+static grouped_args args_of(const struct nn_grouped *a, enum fsdp_dtype y_dtype, enum nn_way way)
 {
     const bool to_weight = way == NN_TO_WEIGHT, forward = way == NN_FORWARD;
     const void *x = forward || (to_weight && a->transposed) ? a->x : a->dy;
@@ -318,7 +318,7 @@ static grouped_args args_of(const struct nn_grouped *a, enum nn_way way)
     g.n = forward || (to_weight && a->transposed) ? a->nout : a->nin;
     g.k = forward ? a->nin : a->nout;
     g.b_stride = g.out_stride = a->stride;
-    g.out_dtype = to_weight ? a->dw_dtype : a->dtype;
+    g.out_dtype = to_weight ? a->dw_dtype : y_dtype;
     g.bias = forward ? a->b : NULL;
     g.bias_dtype = a->w_dtype;
     g.first = a->first;
@@ -343,15 +343,17 @@ static int bring_list(grouped_args *g, struct fsdp_lane *lane, const struct nn_g
 
 extern "C" bool nn_cuda_groups_in_one(const struct nn_grouped *a)
 {
-    return a->dtype == a->w_dtype && nn_cuda_groups_are_small(a->nplaces, a->experts);
+    return (a->f8.dtype || a->dtype == a->w_dtype) &&
+           nn_cuda_groups_are_small(a->nplaces, a->experts);
 }
 
 extern "C" int nn_cuda_grouped_product(struct fsdp_lane *lane, const struct nn_grouped *a,
-                                       enum nn_way way, struct fsdp_err *err)
+                                       enum fsdp_dtype y_dtype, enum nn_way way,
+                                       struct fsdp_err *err)
 {
     const bool b_cols = way == NN_FORWARD ? !a->transposed : a->transposed;
     const unsigned most_tiles = (unsigned)(a->nplaces / TM + a->experts);
-    grouped_args g = args_of(a, way);
+    grouped_args g = args_of(a, y_dtype, way);
     const unsigned ncols = blocks_for((size_t)g.n, TN);
 
     if (a->w_each && way != NN_TO_WEIGHT)

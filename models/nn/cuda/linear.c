@@ -159,9 +159,8 @@ static int run_experts(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
     return FSDP_OK;
 }
 
-/* All in one, whose sizes the device knows. */
-static int run_at_once(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
-                       struct fsdp_err *err)
+/* The sums of dy of all experts, whose sizes the device knows. */
+static int sum_biases(struct fsdp_lane *lane, const struct nn_grouped *a, struct fsdp_err *err)
 {
     const struct nn_cuda_sum sum = {.out = a->db,
                                     .out_dtype = a->dw_dtype,
@@ -172,26 +171,61 @@ static int run_at_once(struct fsdp_lane *lane, const struct nn_grouped *a, enum 
                                     .beta = a->beta,
                                     .first = a->first,
                                     .ngroups = a->experts};
+    return nn_cuda_sum_rows(lane, &sum, err);
+}
+
+/* All in one, whose sizes the device knows. */
+static int run_at_once(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                       struct fsdp_err *err)
+{
+    if (way == NN_TO_WEIGHT && a->db)
+        FSDP_TRY(sum_biases(lane, a, err));
+    return a->out ? nn_cuda_grouped_product(lane, a, a->dtype, way, err) : FSDP_OK;
+}
+
+/* How many rows each expert has, on the host, which waits for it where it was not told before. */
+static int bring_first(const int32_t **out, int32_t room[NN_MAX_EXPERTS + 1],
+                       struct fsdp_lane *lane, const struct nn_grouped *a, struct fsdp_err *err)
+{
+    *out = a->first_host;
+    if (a->first_host && a->first_host[0] == 0)
+        return FSDP_OK;
+    *out = room;
+    FSDP_TRY(fsdp_copy(lane, room, a->first, ((size_t)a->experts + 1) * sizeof *room, err));
+    return fsdp_lane_sync(lane, err);
+}
+
+/* Biases and their gradients are not rounded. */
+static int run_in_8_bits(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
+                         struct fsdp_err *err)
+{
+    const bool in_one = nn_cuda_groups_in_one(a);
+    int32_t room[NN_MAX_EXPERTS + 1];
+    const int32_t *first = NULL;
 
     if (way == NN_TO_WEIGHT && a->db)
-        FSDP_TRY(nn_cuda_sum_rows(lane, &sum, err));
-    return a->out ? nn_cuda_grouped_product(lane, a, way, err) : FSDP_OK;
+        FSDP_TRY(sum_biases(lane, a, err));
+    if (!a->out)
+        return FSDP_OK;
+    if (!in_one)
+        FSDP_TRY(bring_first(&first, room, lane, a, err));
+    return nn_cuda_grouped_f8(lane, a, way, first, err);
 }
 
 static int run_grouped(struct fsdp_lane *lane, const struct nn_grouped *a, enum nn_way way,
                        struct fsdp_err *err)
 {
-    int32_t first[NN_MAX_EXPERTS + 1];
+    int32_t room[NN_MAX_EXPERTS + 1];
+    const int32_t *first;
 
     if (!a->out && !a->db)
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
+    if (a->f8.dtype)
+        return run_in_8_bits(lane, a, way, err);
     if (nn_cuda_groups_in_one(a))
         return run_at_once(lane, a, way, err);
-    if (a->first_host && a->first_host[0] == 0)
-        return run_experts(lane, a, way, a->first_host, err);
-    FSDP_TRY(fsdp_copy(lane, first, a->first, ((size_t)a->experts + 1) * sizeof *first, err));
-    FSDP_TRY(fsdp_lane_sync(lane, err));
+    FSDP_TRY(bring_first(&first, room, lane, a, err));
     return run_experts(lane, a, way, first, err);
 }
 

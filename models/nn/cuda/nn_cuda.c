@@ -46,6 +46,7 @@ const struct nn_ops nn_cuda_ops = {
     .spread_rows = nn_cuda_spread_rows,
     .collect_rows = nn_cuda_collect_rows,
     .weigh_backward = nn_cuda_weigh_backward,
+    .grouped_work_nelem = nn_cuda_grouped_work_nelem,
     .grouped_forward = nn_cuda_grouped_forward,
     .grouped_backward_input = nn_cuda_grouped_backward_input,
     .grouped_backward_weight = nn_cuda_grouped_backward_weight,

@@ -127,6 +127,11 @@ struct nn_cuda_f8 {
     void *out;
     bool down;
     int to_ld;
+    /* Of codes with one scale that lie down, not of codes before: out is (ncols, padded), a
+     * multiple of NN_CUDA_F8_ALIGN, and nrows, which then may be any number, is followed by zeros;
+     * 0: nrows.
+     */
+    int padded;
 };
 /* With one scale, or of an x that is codes of E4M3 already, which lie at multiples of
  * NN_CUDA_F8_ALIGN: *amax, before 0, becomes the greatest absolute value, as bits, which the others
@@ -142,18 +147,11 @@ int nn_cuda_f8_columns_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *arg
 int nn_cuda_f8_lines(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, bool values,
                      struct fsdp_err *err);
 
-/* Where experts have few rows each, their products are one launch, and the host need not know how
- * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types
- * are always its products; the host then waits for the rows of small groups at each product. */
-enum { NN_CUDA_SMALL_GROUP = 512 };
-static inline bool nn_cuda_groups_are_small(int nplaces, int experts)
-{
-    return nplaces <= NN_CUDA_SMALL_GROUP * experts;
-}
 bool nn_cuda_groups_in_one(const struct nn_grouped *args);
-/* One launch; `out` alone, not db. */
-int nn_cuda_grouped_product(struct fsdp_lane *lane, const struct nn_grouped *args, enum nn_way way,
-                            struct fsdp_err *err);
+/* One launch; `out` alone, not db. x, w and dy have the type args->dtype, biases args->w_dtype, and
+ * y and dx y_dtype. */
+int nn_cuda_grouped_product(struct fsdp_lane *lane, const struct nn_grouped *args,
+                            enum fsdp_dtype y_dtype, enum nn_way way, struct fsdp_err *err);
 
 /* Attention by plain kernels: any shape with heads of at most 256 elements. */
 int nn_cuda_plain_attention_forward(struct fsdp_lane *lane, const struct nn_attention *args,
