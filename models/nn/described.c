@@ -172,5 +172,17 @@ bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
 
 bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts)
 {
-    return strcmp(ops->name, "cuda") != 0 || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const bool takes =
+        strcmp(ops->name, "cuda") != 0 || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+
+    for (int i = 0; i < NDESCRIBED && !takes; i++)
+        if (ops == &described[i] && !atomic_flag_test_and_set(&told))
+            fsdp_log(
+                FSDP_LOG_WARN,
+                "experts in 8 bits: products of %.0f rows for %d experts are computed in bf16, "
+                "which takes longer than without; those of more than %d rows an expert, on "
+                "average, are in 8 bits (train.micro_batch_size)",
+                nplaces, experts, NN_CUDA_SMALL_GROUP);
+    return takes;
 }
