@@ -148,8 +148,8 @@ static void add_expert_products(struct work_list *list, const struct model *m,
     const struct stack_place *place = &m->expert_place[slot];
     const struct nn_f8 *f8 = &m->expert_weight[place->weight].f8;
     const int E = m->traits.experts;
-    const bool codes = f8->dtype && nn_cuda_experts_take_codes(m->nn, places, E) &&
-                       place->nin % 16 == 0 && place->nout % 16 == 0;
+    const bool fits = place->nin % 16 == 0 && place->nout % 16 == 0;
+    const bool codes = f8->dtype && fits && nn_cuda_experts_take_codes(m->nn, places, E);
     const struct work_linear linear = {.rows = places / E,
                                        .nin = place->nin,
                                        .nout = place->nout,

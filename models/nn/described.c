@@ -166,5 +166,14 @@ bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind)
 
 bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts)
 {
-    return !ops->capability || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const bool takes = !ops->capability || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+
+    if (!takes && is_described(ops) && !atomic_flag_test_and_set(&told))
+        fsdp_log(FSDP_LOG_WARN,
+                 "experts in 8 bits: products of %.0f rows for %d experts are computed in bf16, "
+                 "which takes longer than without; those of more than %d rows an expert, on "
+                 "average, are in 8 bits (train.micro_batch_size)",
+                 nplaces, experts, NN_CUDA_SMALL_GROUP);
+    return takes;
 }

@@ -16,7 +16,8 @@ double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *sha
 bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind);
 
 /* Of a GPU's operators: are products of so many places and experts in 8 bits, where their other
- * dimensions are such? Those of few rows for each expert are in 16. True for other operators. */
+ * dimensions are such? Those of few rows for each expert are in 16, which is logged once of a GPU
+ * that is described. True for other operators. Local. */
 bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts);
 
 #endif

@@ -129,6 +129,7 @@ for seq in 2048 8192; do
     for targets in all-linear all-linear,experts; do
         run --model mixture --seq $seq --nodes 16 --batch 8M --json "$targets-$seq.json" train.micro_batch_size=1 \
             model.linear_dtype=float8_e4m3 "model.linear_targets=[$targets]" || break 2
+        if holds <(cat log err) 'experts in 8 bits: products of'; then echo "$targets-$seq" >>warned; fi
     done
 done
 ok "$([ $? = 0 ] && python3 - <<'PY'
@@ -145,7 +146,7 @@ for seq in (2048, 8192):
     # The matrices of 8 experts, in 2 bytes an element, lie next to those of the rows.
     assert work[1] - work[0] > 0.9 * 8 * 4096 * 14336 * 2, work
 PY
-echo $?)" "experts in 8 bits take less time where each has many rows, and more memory and time to make codes"
+[ $? = 0 ] && [ "$(cat warned)" = all-linear,experts-2048 ]; echo $?)" "experts in 8 bits take less time where each has many rows, and more memory and time to make codes"
 run --model llama --seq 8191 --nodes 8 --batch 4M --json odd.json model.linear_dtype=float8_e4m3 train.micro_batch_size=1
 ok "$([ $? = 0 ] && python3 -c '
 import json

@@ -46,14 +46,44 @@ static void test_sizes(const struct nn_ops *described)
                                                .NKV = 1 + (int)draw(&seed, 3),
                                                .D = 1 + (int)draw(&seed, 140),
                                                .dtype = types[draw(&seed, 3)]};
-        nsame += described->linear_work_nelem(&linear) == nn_cuda_ops.linear_work_nelem(&linear) &&
-                 described->attention_work_nelem(&attention) ==
-                     nn_cuda_ops.attention_work_nelem(&attention);
+        const struct nn_grouped experts = {.experts = 1 + (int)draw(&seed, 9),
+                                           .nplaces = linear.rows,
+                                           .nin = linear.nin,
+                                           .nout = linear.nout,
+                                           .dtype = linear.dtype,
+                                           .w_dtype = linear.w_dtype,
+                                           .dw_dtype = linear.dw_dtype,
+                                           .f8.dtype = draw(&seed, 2) ? FSDP_F8_E4M3 : FSDP_F32};
+        nsame +=
+            described->linear_work_nelem(&linear) == nn_cuda_ops.linear_work_nelem(&linear) &&
+            described->grouped_work_nelem(&experts) == nn_cuda_ops.grouped_work_nelem(&experts) &&
+            described->attention_work_nelem(&attention) ==
+                nn_cuda_ops.attention_work_nelem(&attention);
     }
     ok(nsame == NDRAWS, "%d of %d products and attentions ask for as much work", nsame, NDRAWS);
     ok(described->logits_nelem == nn_cuda_ops.logits_nelem &&
            described->logits_align == nn_cuda_ops.logits_align && !strcmp(described->name, "cuda"),
        "so do logits");
+}
+
+/* By hand, for gate of Mixtral's 8 experts, of 2,048 tokens: 4,096 places with room for 16 more, as
+ * bf16 of width 4,096 and 14,336, next to 8 matrices of 4,096 x 14,336; of two of these the larger
+ * ones, with cells for scales and 16 rows in fp32. */
+static void test_experts(const struct nn_ops *described)
+{
+    const size_t x = 4112 * 4096 / 2, dy = 4112 * 14336 / 2, w = (size_t)8 * 4096 * 14336 / 2;
+    struct nn_grouped gate = {.experts = 8,
+                              .nplaces = 4096,
+                              .nin = 4096,
+                              .nout = 14336,
+                              .dtype = FSDP_BF16,
+                              .w_dtype = FSDP_BF16,
+                              .f8.dtype = FSDP_F8_E4M3};
+    const size_t nelem = described->grouped_work_nelem(&gate), all = 64 + w + dy + 16 * 14336;
+
+    ok(nelem == all && x < dy, "experts in 8 bits take %zu of work, %zu by hand", nelem, all);
+    gate.f8.dtype = FSDP_F32;
+    ok(!described->grouped_work_nelem(&gate), "in 16 bits they take none");
 }
 
 /* By hand, for the attention of a Llama of 8 billion parameters on Hopper: 2 sequences of 4096, 32
@@ -233,6 +263,7 @@ int main(void)
 {
     setenv("FSDP_CUDA_ATTENTION", "plain", 1); /* as in a build without cuDNN */
     test_sizes(nn_cuda_described_ops(90));
+    test_experts(nn_cuda_described_ops(90));
     test_cudnn();
     test_packed();
     test_plans("llama-tiny", 16);
