@@ -109,7 +109,7 @@ for threads in 1 2 5; do
     ok $? "the same bytes from $threads threads"
 done
 
-# Kills the command after a while, each time later, until it is done.
+# Kills the command after a while, each time a quarter later, until it is done.
 killed() { # output, inputs
     local out=$1 kills=0 after=2
     shift
@@ -117,10 +117,10 @@ killed() { # output, inputs
         "$tokenize" "$@" -o "$out" --threads 2 --tokenizer "$data/bytes.json" --special model >log 2>err &
         local pid=$!
         sleep "$(awk -v a=$after 'BEGIN { print a / 10 }')"
-        after=$((after + 3))
+        after=$((after + 2 + after / 4))
         kill -KILL $pid 2>/dev/null && kills=$((kills + 1))
         wait $pid 2>/dev/null && break
-        [ $after -lt 150 ] || return 1
+        [ $after -lt 400 ] || return 1
     done
     echo $kills
 }
