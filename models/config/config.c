@@ -316,7 +316,7 @@ static int check_histograms(const struct config *c, struct fsdp_err *err)
     if (c->log.tensorboard_histograms < 1 || !against)
         return FSDP_OK;
     return config_refuse(c, "log.tensorboard_histograms", err,
-                         "reads whole fp32 gradients behind the last micro-step, and %s leaves "
+                         "needs all gradients in fp32 after the last micro-step, and %s leaves "
                          "none; set one of the two to its default",
                          against);
 }
