@@ -104,7 +104,7 @@ static int check_root(struct train_start *s, struct fsdp_err *err)
     if (rc != FSDP_OK)
         return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
     int64_t begin = s->loop->state.step, there = step_of(latest);
-    if (there != begin && !strcmp(latest, s->resumed))
+    if (there > begin && !strcmp(latest, s->resumed))
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s is a checkpoint of step %" PRId64 ", and saves of this run would "
                             "get older names: rename it to step-%08" PRId64,
