@@ -304,8 +304,8 @@ static int check_data(const struct config *c, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Histograms are made by a gradient hook, and what refuses hooks (fsdp_grad_hook_set) does so only
- * where ranks run. */
+/* Histograms need a gradient hook. fsdp_grad_hook_set refuses one for the same reasons, but only
+ * when the ranks have started. */
 static int check_histograms(const struct config *c, struct fsdp_err *err)
 {
     const char *against = c->fsdp.update_at == FSDP_UPDATE_AT_REDUCE ? "fsdp.update_at reduce"

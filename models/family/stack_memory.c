@@ -19,15 +19,24 @@ static void *carve_act(struct stack_carve *carve, const struct model *m, size_t 
     return stack_carve(carve, nelem, fsdp_dtype_nbytes(m->dtypes.activation));
 }
 
+/* The i-th pair of types that a weight and its gradient may have: first those that they have. */
+static bool weight_types(enum fsdp_dtype *w, enum fsdp_dtype *dw, const struct model *m, int i)
+{
+    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
+
+    if (i > 0) {
+        *w = types[(i - 1) / 2 % 2];
+        *dw = types[(i - 1) % 2];
+    }
+    return i == 0 || (i <= 4 && m->dtypes.overrides);
+}
+
 /* Elements of work that a product of this shape takes, whatever types its weight may have. */
 static size_t product_work(const struct model *m, struct nn_linear shape)
 {
-    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
-    size_t most = m->nn->linear_work_nelem(&shape);
-    for (int i = 0; i < 4 && m->dtypes.overrides; i++) {
-        shape.w_dtype = types[i / 2];
-        shape.dw_dtype = types[i % 2];
-        size_t nelem = m->nn->linear_work_nelem(&shape);
+    size_t most = 0;
+    for (int i = 0; weight_types(&shape.w_dtype, &shape.dw_dtype, m, i); i++) {
+        const size_t nelem = m->nn->linear_work_nelem(&shape);
         most = nelem > most ? nelem : most;
     }
     return most;
@@ -57,12 +66,9 @@ static size_t products_work(const struct model *m, int rows, const struct stack_
 /* Elements of work that a product of all experts takes, whatever types their weights may have. */
 static size_t grouped_work(const struct model *m, struct nn_grouped shape)
 {
-    static const enum fsdp_dtype types[] = {FSDP_F32, FSDP_BF16};
-    size_t most = m->nn->grouped_work_nelem(&shape);
-    for (int i = 0; i < 4 && m->dtypes.overrides; i++) {
-        shape.w_dtype = types[i / 2];
-        shape.dw_dtype = types[i % 2];
-        size_t nelem = m->nn->grouped_work_nelem(&shape);
+    size_t most = 0;
+    for (int i = 0; weight_types(&shape.w_dtype, &shape.dw_dtype, m, i); i++) {
+        const size_t nelem = m->nn->grouped_work_nelem(&shape);
         most = nelem > most ? nelem : most;
     }
     return most;

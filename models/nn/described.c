@@ -171,9 +171,9 @@ bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int ex
 
     if (!takes && is_described(ops) && !atomic_flag_test_and_set(&told))
         fsdp_log(FSDP_LOG_WARN,
-                 "experts in 8 bits: products of %.0f rows for %d experts are computed in bf16, "
-                 "which takes longer than without; those of more than %d rows an expert, on "
-                 "average, are in 8 bits (train.micro_batch_size)",
+                 "experts: %.0f rows for %d experts are too few for products in 8 bits, which need "
+                 "more than %d rows an expert on average: they are computed in bf16, which takes "
+                 "longer than without 8 bits; raise train.micro_batch_size",
                  nplaces, experts, NN_CUDA_SMALL_GROUP);
     return takes;
 }

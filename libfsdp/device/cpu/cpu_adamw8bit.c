@@ -11,11 +11,11 @@
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The nearest code without a search: the upper half of a float's bits leaves one of two codes, and
- * the least number of the greater one decides. */
+/* Finds the nearest code without a search. Numbers whose upper 16 bits are equal have one of two
+ * successive codes: `lower`, or the next one from its `least` number on. */
 struct codec {
-    uint8_t lower[1 << 16];
-    float least[256]; /* of code i + 1 */
+    uint8_t lower[1 << 16]; /* by the upper 16 bits of a float */
+    float least[256];       /* [i]: the least number of code i + 1 */
 };
 static struct codec codec_signed, codec_unsigned;
 static pthread_once_t codecs_once = PTHREAD_ONCE_INIT;
@@ -27,7 +27,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Floats in the order of their values, as numbers: their bits, those of negative ones below. */
+/* The place of a float in the order of all floats, 0 for zero, and the float at a place. */
 static float float_at(int64_t place)
 {
     return float_of(place >= 0 ? (uint32_t)place : 0x80000000u | (uint32_t)-place);
@@ -71,7 +71,7 @@ static inline uint8_t nearest_code(const struct codec *c, float x)
     return (uint8_t)(lower + (x >= c->least[lower]));
 }
 
-/* What is no number is passed over, and then shows in the weights. */
+/* The greatest absolute value. NaNs are left out: they show in the weights. */
 FSDP_CPU_CLONES static float greatest_of(const float *x, size_t nelem)
 {
     enum { NLANES = 16 };

@@ -126,8 +126,8 @@ static int encode_whole(const struct grouped_f8 *g, const struct operand *o, str
     return over_all(g, o, o->f8, nn_cuda_f8_encode, err);
 }
 
-/* Of a matrix of it, from element `at` on, turned: its columns follow one another in `out`, each
- * with zeros up to `padded` rows. */
+/* Writes the codes of one matrix of the operand, which begins at element `at`, transposed to
+ * matrix.out. Zeros follow each of its columns, up to `padded` codes. */
 static int turn(const struct grouped_f8 *g, const struct operand *o, struct nn_cuda_f8 matrix,
                 size_t at, struct fsdp_err *err)
 {
@@ -353,16 +353,16 @@ static void tell_once(const struct nn_grouped *a, int capability, bool small)
     } else if (small) {
         if (!atomic_flag_test_and_set(&few))
             fsdp_log(FSDP_LOG_WARN,
-                     "experts: products of %d rows for %d experts are computed in bf16, with the "
-                     "values of 8 bits: in 8 bits are those of more than %d rows an expert, on "
-                     "average; a larger train.micro_batch_size has more",
+                     "experts: %d rows for %d experts are too few for products in 8 bits, which "
+                     "need more than %d rows an expert on average: they are computed in bf16, with "
+                     "the same values; raise train.micro_batch_size",
                      a->nplaces, a->experts, NN_CUDA_SMALL_GROUP);
     } else if (!atomic_flag_test_and_set(&odd)) {
-        fsdp_log(FSDP_LOG_WARN,
-                 "experts: products of %d and %d columns are computed in bf16, with the values of "
-                 "8 bits: products in 8 bits take sizes that are multiples of %d, at multiples of "
-                 "as many bytes",
-                 a->nin, a->nout, NN_CUDA_F8_ALIGN);
+        fsdp_log(
+            FSDP_LOG_WARN,
+            "experts: matrices of %d x %d are computed in bf16, with the same values: products "
+            "in 8 bits need sizes and addresses that are multiples of %d",
+            a->nin, a->nout, NN_CUDA_F8_ALIGN);
     }
 }
 
