@@ -69,7 +69,7 @@ spread_kernel*                1  0 1  rows
 sum_rows_kernel*              4  0 0  rows
 weigh_kernel*                 2  0 1  rows
 adafactor_*                   0  0 0  rows and columns of a matrix in one pass
-adamw8bit_kernel              0  0 0  codes are bytes
+adamw8bit_kernel              2  0 1  masters and gradients; codes are 4 bytes
 ema_kernel                    0  0 0  optimizers of one element a thread
 lion_kernel                   0  0 0  the same
 sgd_kernel                    0  0 0  the same

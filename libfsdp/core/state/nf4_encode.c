@@ -82,7 +82,7 @@ static uint8_t scale_code(float x)
     const float position = (x + 1) * 0.5f * last + 0.5f;
     const int point = position < 0 ? 0 : position > last ? (int)last : (int)position;
 
-    return dynamic_nearest(dynamic_signed, (float)point * 2 / last - 1);
+    return dynamic_code_signed(dynamic_signed, (float)point * 2 / last - 1);
 }
 
 void nf4_encode_scales(uint8_t *scale_codes, const float *absmax, uint64_t first, uint64_t nblocks,

@@ -345,15 +345,41 @@ DYNAMIC_TABLE float dynamic_unsigned[256] = {
     1.0f,
 };
 
-/* The code nearest to x, the lower of two that are as near. */
-static inline FSDP_ON_DEVICE uint8_t dynamic_nearest(const float *table, float x)
+/* Where x of [0, 1] lies among the 128 codes of dynamic_signed from zero on, one too many or too
+ * few at most. A decade has twice the codes of the one below it, and they are evenly spaced. */
+static inline FSDP_ON_DEVICE float dynamic_place(float x)
 {
-    int low = 0;
+    float slope = 1e6f / 0.9f, start = 8 / 9.0f, edge = 1e-6f;
 
-    for (int half = 128; half; half /= 2)
-        low += table[low + half] <= x ? half : 0;
-    return (uint8_t)(low < 255 && fabsf(x - table[low + 1]) < fabsf(x - table[low]) ? low + 1
-                                                                                    : low);
+    for (int decade = 0; decade < 6; decade++) {
+        const int above = x >= edge;
+        slope *= above ? 0.2f : 1.0f;
+        start *= above ? 2.0f : 1.0f;
+        edge *= 10;
+    }
+    return x * slope + start;
+}
+
+/* The code nearest to x among one near `place` and its neighbours, the lower of two as near. */
+static inline FSDP_ON_DEVICE uint8_t dynamic_near(const float *table, float x, float place)
+{
+    const int middle = (int)(place > 1 ? (place < 254 ? place : 254) : 1);
+    int code = middle - 1;
+
+    code = fabsf(x - table[middle]) < fabsf(x - table[code]) ? middle : code;
+    return (uint8_t)(fabsf(x - table[middle + 1]) < fabsf(x - table[code]) ? middle + 1 : code);
+}
+
+/* The nearest codes of x in [-1, 1] and in [0, 1]; table: dynamic_signed and dynamic_unsigned, or a
+ * copy. */
+static inline FSDP_ON_DEVICE uint8_t dynamic_code_signed(const float *table, float x)
+{
+    const float place = dynamic_place(fabsf(x));
+    return dynamic_near(table, x, x < 0 ? 128 - place : 127 + place);
+}
+static inline FSDP_ON_DEVICE uint8_t dynamic_code_unsigned(const float *table, float x)
+{
+    return dynamic_near(table, x, 2 * dynamic_place(x) - 1);
 }
 
 #endif

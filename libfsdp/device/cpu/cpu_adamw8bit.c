@@ -39,30 +39,31 @@ static int64_t place_of(float x)
     return bits >> 31 ? -(int64_t)(bits & 0x7fffffffu) : (int64_t)bits;
 }
 
-static void fill_codec(struct codec *c, const float *table)
+static void fill_codec(struct codec *c, const float *table,
+                       uint8_t (*code_of)(const float *table, float x))
 {
     for (int code = 0; code < 255; code++) {
         int64_t below = place_of(table[code]), at = place_of(table[code + 1]);
         while (at - below > 1) {
             const int64_t middle = below + (at - below) / 2;
-            *(dynamic_nearest(table, float_at(middle)) > code ? &at : &below) = middle;
+            *(code_of(table, float_at(middle)) > code ? &at : &below) = middle;
         }
         c->least[code] = float_at(at);
     }
     c->least[255] = INFINITY;
     for (uint32_t half = 0; half < 1 << 16; half++) {
         const float x = float_of(half << 16 | (half >> 15 ? 0xffff : 0));
-        c->lower[half] = isfinite(x) ? dynamic_nearest(table, x) : 0;
+        c->lower[half] = isfinite(x) ? code_of(table, x) : 0;
     }
 }
 
 static void fill_codecs(void)
 {
-    fill_codec(&codec_signed, dynamic_signed);
-    fill_codec(&codec_unsigned, dynamic_unsigned);
+    fill_codec(&codec_signed, dynamic_signed, dynamic_code_signed);
+    fill_codec(&codec_unsigned, dynamic_unsigned, dynamic_code_unsigned);
 }
 
-/* dynamic_nearest(table, x) of a finite x or a NaN. */
+/* The nearest code to x of [-1, 1]; one of a NaN. */
 static inline uint8_t nearest_code(const struct codec *c, float x)
 {
     uint32_t bits;

@@ -2,7 +2,6 @@
 /* Optimizers on a GPU: one pass over the flat shard, in loads and stores of 16 bytes. An element's
  * bits must not depend on which range it is updated in (the Makefile's -fmad=false). */
 #include "cuda.h"
-#include "device/common/dynamic_code.h"
 #include "device/common/formula.h"
 #include "fsdp/sys/cuda_kernel.cuh"
 
@@ -363,74 +362,6 @@ int device_cuda_lion(void *lane, const struct fsdp_lion_args *args, struct fsdp_
     FSDP_TRY(device_cuda_enter(l, err));
     FSDP_LAUNCH(lion_kernel, striding_blocks(args->nelem), BLOCK, 0, device_cuda_stream(l), *args);
     return device_cuda_launched(l, "Lion", err);
-}
-
-/* ---- AdamW with moments in 8 bits ------------------------------------------------------------ */
-
-/* The greatest of FSDP_CUT_ALIGN threads' values, which all of them get. */
-static __device__ float greatest_of(float *shared, float x)
-{
-    const unsigned i = threadIdx.x;
-
-    shared[i] = x;
-    __syncthreads();
-    for (unsigned half = FSDP_CUT_ALIGN / 2; half; half /= 2) {
-        if (i < half)
-            shared[i] = fmaxf(shared[i], shared[i + half]);
-        __syncthreads();
-    }
-    const float most = shared[0];
-    __syncthreads();
-    return most;
-}
-
-/* A block of codes is a block of threads. */
-static __global__ void __launch_bounds__(FSDP_CUT_ALIGN)
-    adamw8bit_kernel(struct fsdp_adamw8bit_args a, struct adamw known)
-{
-    __shared__ float shared[FSDP_CUT_ALIGN];
-    __shared__ struct adamw made;
-    const size_t block = blockIdx.x, i = block * FSDP_CUT_ALIGN + threadIdx.x;
-    const bool mine = i < a.nelem;
-    float m = 0, v = 0;
-
-    if (skipped(a.loss_scale))
-        return;
-    if (threadIdx.x == 0) {
-        made = known;
-        if (a.loss_scale)
-            made = adamw8bit_of(&a);
-        else if (a.grad_scale)
-            made.scale = *a.grad_scale;
-    }
-    __syncthreads();
-    if (mine) {
-        m = dynamic_signed[a.state1[i]] * a.absmax1[block];
-        v = dynamic_unsigned[a.state2[i]] * a.absmax2[block];
-        adamw_element(&made, &a.master[i], &m, &v, a.grad[i]);
-    }
-    const float most1 = adamw8bit_scale(greatest_of(shared, fabsf(m)));
-    const float most2 = adamw8bit_scale(greatest_of(shared, v));
-    if (mine) {
-        a.state1[i] = dynamic_nearest(dynamic_signed, m / most1);
-        a.state2[i] = dynamic_nearest(dynamic_unsigned, v / most2);
-    }
-    if (threadIdx.x == 0) {
-        a.absmax1[block] = most1;
-        a.absmax2[block] = most2;
-    }
-}
-
-int device_cuda_adamw8bit(void *lane, const struct fsdp_adamw8bit_args *args, struct fsdp_err *err)
-{
-    struct cuda_lane *l = (struct cuda_lane *)lane;
-    const unsigned nblocks = (unsigned)((args->nelem + FSDP_CUT_ALIGN - 1) / FSDP_CUT_ALIGN);
-    struct fsdp_adamw8bit_args here = *args; /* what the host can read of them */
-    here.grad_scale = NULL;
-    const struct adamw known = args->loss_scale ? (struct adamw){} : adamw8bit_of(&here);
-    FSDP_TRY(device_cuda_enter(l, err));
-    FSDP_LAUNCH(adamw8bit_kernel, nblocks, FSDP_CUT_ALIGN, 0, device_cuda_stream(l), *args, known);
-    return device_cuda_launched(l, "AdamW with moments in 8 bits", err);
 }
 
 /* ---- schedule-free AdamW --------------------------------------------------------------------- */
