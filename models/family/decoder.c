@@ -18,6 +18,7 @@ const struct model_ops model_decoder_ops = {
     .set_packed = stack_set_packed,
     .set_dropout = stack_set_dropout,
     .set_fast_dropout = stack_set_fast_dropout,
+    .most_documents = stack_most_documents,
     .vocab_size = stack_vocab_size,
     .max_seq_len = stack_max_seq_len,
     .run = stack_run,

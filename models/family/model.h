@@ -184,6 +184,9 @@ struct model_ops {
     /* Before describe: attention's dropout may drop what the device likes (nn_attention.drop_fast).
      */
     void (*set_fast_dropout)(struct model *model);
+    /* After describe: so many documents in a micro-batch attention has plans for. 0 where rows have
+     * one each. */
+    int (*most_documents)(const struct model *model);
     int (*vocab_size)(const struct model *model);
     int (*max_seq_len)(const struct model *model);
     /* Forward pass, and the backward pass where `train`. Adds the sum of the tokens' losses

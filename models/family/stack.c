@@ -497,6 +497,11 @@ void stack_set_fast_dropout(struct model *m)
     m->drop_fast = true;
 }
 
+int stack_most_documents(const struct model *m)
+{
+    return m->max_documents;
+}
+
 struct nn_drop stack_drop(const struct model_batch *batch, int layer, enum stack_site site,
                           double p)
 {

@@ -459,6 +459,7 @@ void stack_set_fast_dropout(struct model *m);
 const char *stack_own_prefix(const struct model *m);
 void stack_set_carried(struct model *m, const struct fsdp_tensor *tensors, int ntensors);
 const char *stack_family(const struct model *m);
+int stack_most_documents(const struct model *m);
 int stack_vocab_size(const struct model *m);
 int stack_max_seq_len(const struct model *m);
 int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, bool train,

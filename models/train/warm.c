@@ -179,30 +179,27 @@ static int tune(struct train_loop *l, struct nn_tuning *t, struct fsdp_err *err)
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* Rows of any tokens, in the memory of the first step's. Of packed documents every second row has
- * two, so that their kernels are loaded, too. */
-static void make_rows(struct train_loop *l, int nmicro)
+/* Rows of any tokens, in the memory of the first step's, each of so many documents. */
+static void make_rows(struct train_loop *l, int nmicro, size_t ndocuments)
 {
     const size_t T = (size_t)l->parts->config->data.seq_len;
     const size_t nrows = (size_t)nmicro * (size_t)l->parts->batch.micro_rows *
                          (size_t)train_parts_row_sequences(l->parts);
     const unsigned vocab = (unsigned)l->parts->ops->vocab_size(l->parts->model);
-    const size_t second = train_data_is_packed(l->parts->config) ? T / 2 : 0;
 
     for (size_t i = 0; i < nrows * (T + 1); i++)
         l->rows.tokens[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
     for (size_t i = 0; l->rows.starts && i < nrows * T; i++) {
         l->rows.labels[i] = (int32_t)((unsigned)i * 2654435761u % vocab);
-        l->rows.starts[i] = i / T % 2 == 0 && i % T >= second ? (int32_t)second : 0;
+        const size_t document = i % T * ndocuments / T;
+        l->rows.starts[i] = (int32_t)((document * T + ndocuments - 1) / ndocuments);
     }
 }
 
-static int warm_pass(struct train_loop *l, struct fsdp_err *err)
+static int run_rows(struct train_loop *l, int nmicro, struct fsdp_err *err)
 {
     const struct train_parts *p = l->parts;
-    const int nmicro = p->batch.accumulation < 2 ? p->batch.accumulation : 2;
 
-    make_rows(l, nmicro);
     for (int micro = 0; micro < nmicro; micro++) {
         struct model_batch batch =
             train_rows_batch(&l->rows, (size_t)(micro * p->batch.micro_rows), p->batch.micro_rows);
@@ -212,7 +209,32 @@ static int warm_pass(struct train_loop *l, struct fsdp_err *err)
         FSDP_TRY(p->ops->run(p->model, p->fsdp, &batch, true, l->words.eval_sums, err));
         FSDP_TRY(fsdp_micro_end(p->fsdp, err));
     }
-    FSDP_TRY(fsdp_sync(p->fsdp, err));
+    return fsdp_sync(p->fsdp, err);
+}
+
+/* Attention has a plan for each power of two of documents, with kernels of its own. */
+static int run_documents(struct train_loop *l, struct fsdp_err *err)
+{
+    const struct train_parts *p = l->parts;
+    const int nrows = p->batch.micro_rows * train_parts_row_sequences(p);
+    const int most = p->ops->most_documents(p->model) / nrows;
+
+    for (int ndocuments = 2; ndocuments <= most; ndocuments *= 2) {
+        make_rows(l, 1, (size_t)ndocuments);
+        FSDP_TRY(run_rows(l, 1, err));
+        fsdp_step_reset(p->fsdp);
+    }
+    return FSDP_OK;
+}
+
+static int warm_pass(struct train_loop *l, struct fsdp_err *err)
+{
+    const struct train_parts *p = l->parts;
+    const int nmicro = p->batch.accumulation < 2 ? p->batch.accumulation : 2;
+
+    FSDP_TRY(run_documents(l, err));
+    make_rows(l, nmicro, 1);
+    FSDP_TRY(run_rows(l, nmicro, err));
     FSDP_TRY(fsdp_warm(p->fsdp, err)); /* what only the last micro-step and the update do */
     fsdp_step_reset(p->fsdp);
     /* The communicator of all ranks. */

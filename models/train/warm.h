@@ -7,9 +7,10 @@
 #include "loop.h"
 
 /* One or two micro-steps on made-up rows, which are then abandoned: kernels are loaded and the
- * communicators connected. Then the fastest algorithm of each product is found, or read from the
- * file of an earlier run; rank 0 decides for all. Nothing of the training's state changes. Nothing
- * is done on the CPU. After train_loop_open. Collective, blocks. */
+ * communicators connected. Of packed documents there is one more for each plan of attention. Then
+ * the fastest algorithm of each product is found, or read from the file of an earlier run; rank 0
+ * decides for all. Nothing of the training's state changes. Nothing is done on the CPU. After
+ * train_loop_open. Collective, blocks. */
 int train_warm(struct train_loop *loop, struct fsdp_err *err);
 
 /* ---- the file, for tests ---- */

@@ -54,6 +54,11 @@ same "two nodes, results of four micro-steps summed between them" "-n 2 --nodes 
     fsdp.sharding_strategy=HYBRID_SHARD train.micro_batch_size=2 optim.ema_decay=0.9
 same "two ranks, replicas of four micro-steps, updates at the reduction" "-n 2" fsdp.sharding_strategy=NO_SHARD \
     train.micro_batch_size=2 fsdp.reduce_last=true fsdp.update_at=reduce optim.clip_late=true
+for i in {1..80}; do
+    printf '{"text": "%s"}\n' "$(head -c $((i * 37 % 90 + 1)) /dev/zero | tr '\0' "\\$(printf %o $((97 + i % 26)))")"
+done >"$TEST_TMP/short.jsonl"
+same "two ranks, rows of several documents, accumulated" "-n 2" "data.path=$TEST_TMP/short.jsonl" \
+    "data.eval_path=$TEST_TMP/short.jsonl" data.format=jsonl train.micro_batch_size=2
 same "two ranks, Lion, in bf16, products in 8 bits, of weights gathered so" "-n 2" optim.name=lion \
     fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 model.linear_dtype=float8_e4m3 fsdp.gather_dtype=float8_e4m3
 same "two ranks, schedule-free AdamW, offloaded" "-n 2" optim.name=schedulefree optim.schedule=constant \
