@@ -74,7 +74,7 @@ ok $? "GPUs that are hidden from each other are warned of"
 
 # ---- the check of nodes
 step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check
-[ $rc = 0 ] && [ "$(grep -c "n. *2 ranks, .*inside .* GB/s, across .* GB/s" log)" = 2 ] && grep -q "all is well: 4 ranks on 2 nodes" log
+[ $rc = 0 ] && [ "$(grep -c "n. *2 ranks, .*inside .* GB/s, across .* GB/s" log)" = 2 ] && grep -q "nodes are well: 4 ranks on 2 nodes" log
 ok $? "--check: two nodes that are alike are well"
 step --mpi=none -N2 -n4 --ntasks-per-node=2 fsdp-launch --check run.yaml checkpoint.path=not/yet
 [ $rc = 0 ] && [ "$(grep -c "checkpoints .* GB/s" log)" = 2 ] && [ ! -e not ] && ! compgen -G ".check-*" >noise && [ ! -e metrics.jsonl ]
@@ -109,7 +109,7 @@ step --mpi=none -N2 -n2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] && slee
 [ $rc != 0 ] && grep -q "waited .* s at the rendezvous for rank 1 on n." err
 ok $? "a rank that does not come is named"
 step --mpi=none -N2 -n2 --ntasks-per-node=1 fsdp-launch --check --ranks-per-task 2
-[ $rc = 0 ] && grep -q "all is well: 4 ranks on 2 nodes" log
+[ $rc = 0 ] && grep -q "nodes are well: 4 ranks on 2 nodes" log
 ok $? "one task a node, too"
 
 echo "1..$n"

@@ -59,6 +59,10 @@ sed '/^optim:/s/, ema_decay: 0.9/, momentum: 0, groups: ["*embed*: optimizer=sgd
 run -n 2 kept.yaml checkpoint.path=kept && run -n 2 kept.yaml ${to[both]} fsdp.offload_slots=1 checkpoint.path=kept-both &&
     same kept/step-00000003 kept-both/step-00000003 && same kept/step-00000006 kept-both/step-00000006
 ok $? "a unit without state between others, offloaded"
+passing() { "$BIN/fsdp-plan" kept.yaml -n 2 fsdp.offload=optimizer "fsdp.offload_slots=$1" | grep 'passing through'; }
+ok "$([ "$(passing 64)" ] && [ "$(passing 64)" = "$(passing 32)" ] && [ "$(passing 64)" != "$(passing 1)" ] &&
+    run -n 2 kept.yaml ${to[both]} fsdp.offload_slots=64 checkpoint.path=kept-many &&
+    same kept/step-00000006 kept-many/step-00000006; echo $?)" "there are no more places than units"
 
 # shellcheck disable=SC2086
 run -n 2 run.yaml $narrow checkpoint.path=a && cp -r a b && rm -r b/step-00000006 &&

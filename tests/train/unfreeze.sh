@@ -70,6 +70,9 @@ ok $? "which starts from the loaded weights"
 continue_in ema ema2 -n 3 run.yaml train.steps=5 optim.ema_decay=0.9999999
 ok "$([ $? = 0 ] && holds log '2 parameters without moments' && ! holds log 'the average starts'; echo $?)" \
     "parameters that become trainable later get theirs then"
+continue_in ema plain -n 2 run.yaml train.steps=5
+ok "$([ $? = 0 ] && holds err 'holds an average of the weights, and this run keeps none'; echo $?)" \
+    "a run that does not keep an average says so"
 
 # ---- another optimizer ------------------------------------------------------------------------
 

@@ -320,11 +320,19 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* A unit takes one place; activations pass by module, and may take more. */
+static void limit_slots(struct fsdp *f)
+{
+    if (!f->opts.offload_activations && f->opts.offload_slots > f->units.nflats)
+        f->opts.offload_slots = f->units.nflats;
+}
+
 int plan_make(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(update_choose(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
+    limit_slots(f);
     FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
     FSDP_TRY(nf4_plan(f, err));

@@ -292,7 +292,7 @@ static int show(struct check *c)
         if (health_fault(text, sizeof text, c->rows, nnodes, i) && ++nbad && c->report.lead)
             fsdp_log(FSDP_LOG_ERROR, "%s: %s", c->rows[i].host, text);
     if (!nbad)
-        report_line(&c->report, "all is well: %d rank%s on %d node%s", c->info->size,
+        report_line(&c->report, "nodes are well: %d rank%s on %d node%s", c->info->size,
                     c->info->size == 1 ? "" : "s", nnodes, nnodes == 1 ? "" : "s");
     if (!nbad || !c->report.lead)
         return nbad;

@@ -332,8 +332,11 @@ int train_moments_decide(struct train_moments *m, int64_t nupdates, struct fsdp_
     FSDP_TRY(refuse_numbers(m, err));
     FSDP_TRY(check_optimizer(m, err));
     FSDP_TRY(decide_params(m, nupdates, err));
+    bool wanted = false;
     for (int k = 0; k < layout->nslots; k++)
-        m->average_fresh |= !strcmp(layout->slots[k].name, "ema") && !holds_kind(m->ckpt, ".ema");
+        wanted |= !strcmp(layout->slots[k].name, "ema");
+    m->average_fresh = wanted && !holds_kind(m->ckpt, ".ema");
+    m->average_left = !wanted && holds_kind(m->ckpt, ".ema");
     return fsdp_param_set_since(m->parts->fsdp, m->since, err);
 }
 
@@ -394,6 +397,11 @@ void train_moments_report(const struct train_moments *m)
     if (m->average_fresh)
         fsdp_log(FSDP_LOG_INFO,
                  "%s holds no average of the weights: the average starts from its weights",
+                 ckpt_path(m->ckpt));
+    if (m->average_left)
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s holds an average of the weights, and this run keeps none: set optim.ema_decay "
+                 "to go on with it",
                  ckpt_path(m->ckpt));
 }
 

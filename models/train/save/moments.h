@@ -20,6 +20,7 @@ struct train_moments {
     bool *fresh;             /* [nparams] trains, and has no moments in ckpt */
     int nfresh, first;       /* how many, and the first of them */
     bool average_fresh;      /* ckpt has no average at all, and the run keeps one */
+    bool average_left;       /* ckpt has one, and the run keeps none */
 };
 
 /* How many updates each parameter has had, from ckpt; *step is raised to the most of them where a
