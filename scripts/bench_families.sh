@@ -25,7 +25,7 @@ for family; do
         /^step  / { best = $2 }
         /^outside matrix products/ { outside = $(NF - 1) }
         /^and outside attention/ { rest = $(NF - 1) }
-        / s .* %$/ && !/^(step|outside|and|linear|affine|grouped|attention)/ && $(NF - 1) > most {
+        / s .* %$/ && !/^(step|outside|and|linear|grouped|attention)/ && $(NF - 1) > most {
             most = $(NF - 1)
             name = $0
             sub(/  .*/, "", name)

@@ -115,16 +115,6 @@ int ckpt_ntensors(const struct ckpt *ckpt)
     return ckpt->m.layout.ntensors;
 }
 
-const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i)
-{
-    return i >= 0 && i < ckpt->m.layout.ntensors ? &ckpt->m.layout.tensors[i] : NULL;
-}
-
-const struct ckpt_tensor *ckpt_tensor_find(const struct ckpt *ckpt, const char *name)
-{
-    return ckpt_tensor_at(ckpt, ckpt_tensor_index(ckpt, name));
-}
-
 int ckpt_naliases(const struct ckpt *ckpt)
 {
     return ckpt->m.naliases;

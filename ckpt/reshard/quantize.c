@@ -7,6 +7,7 @@
 
 #include "ckpt/average.h"
 #include "format/ctensors/ctensors.h"
+#include "source/code_names.h"
 #include "source/unpack.h"
 #include "util/text.h"
 #include "writer.h"

@@ -12,52 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "code_names.h"
 #include "unpack.h"
-
-enum { NAME_NBYTES = CKPT_MAX_NAME_NBYTES + 32 };
-static const char packed_end[] = "_packed";
-
-bool ckpt_codes_is_packed(const char *name)
-{
-    const size_t n = strlen(name), end = sizeof packed_end - 1;
-    return n > end && !strcmp(name + n - end, packed_end);
-}
-
-/* The tensor that is called like this one, without "_packed", and with another end. */
-static const struct ckpt_tensor *part_near(const struct ckpt *ckpt, const char *name,
-                                           const char *end)
-{
-    char full[NAME_NBYTES];
-    const size_t n = strlen(name) - (ckpt_codes_is_packed(name) ? sizeof packed_end - 1 : 0);
-    const int len = snprintf(full, sizeof full, "%.*s%s", (int)n, name, end);
-    return len < (int)sizeof full ? ckpt_tensor_find(ckpt, full) : NULL;
-}
-
-const struct ckpt_tensor *ckpt_scales_of(const struct ckpt *ckpt, const struct fsdp_tensor *t)
-{
-    if (fsdp_dtype_nbytes(t->dtype) != 1 && !ckpt_codes_is_packed(t->name))
-        return NULL;
-    const struct ckpt_tensor *scales = part_near(ckpt, t->name, "_scale");
-    return scales ? scales : part_near(ckpt, t->name, "_scale_inv");
-}
-
-bool ckpt_codes_is_part(const struct ckpt *ckpt, const char *name)
-{
-    static const char *const ends[] = {".weight_scale", ".weight_shape", ".input_scale"};
-    char stem[NAME_NBYTES];
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t end = strlen(ends[i]);
-        if (n <= end || strcmp(name + n - end, ends[i]))
-            continue;
-        snprintf(stem, sizeof stem, "%.*s.weight", (int)(n - end), name);
-        const struct ckpt_tensor *codes = ckpt_tensor_find(ckpt, stem);
-        if (!codes)
-            codes = part_near(ckpt, stem, packed_end);
-        return codes && ckpt_scales_of(ckpt, &codes->tensor);
-    }
-    return false;
-}
 
 /* ---- what is stored -------------------------------------------------------------------------- */
 
@@ -65,7 +21,7 @@ bool ckpt_codes_is_part(const struct ckpt *ckpt, const char *name)
 static int read_packed(bool *fits, struct ckpt_codes *out, struct ckpt *ckpt,
                        const struct fsdp_tensor *t, struct fsdp_err *err)
 {
-    const struct ckpt_tensor *shape = part_near(ckpt, t->name, "_shape");
+    const struct ckpt_tensor *shape = ckpt_part_near(ckpt, t->name, "_shape");
     int64_t lengths[2];
 
     *fits = shape && shape->tensor.dtype == FSDP_I64 && shape->tensor.ndim == 1 &&
@@ -102,15 +58,16 @@ static bool read_scales(struct ckpt_codes *out, const struct fsdp_tensor *scales
 int ckpt_codes_read(bool *fits, struct ckpt_codes *out, struct ckpt *ckpt,
                     const struct fsdp_tensor *t, struct fsdp_err *err)
 {
-    const struct ckpt_tensor *scales = part_near(ckpt, t->name, "_scale");
+    const struct ckpt_tensor *scales = ckpt_part_near(ckpt, t->name, "_scale");
     const bool words = ckpt_codes_is_packed(t->name);
 
     *out = (struct ckpt_codes){.bits = 8, .words = words, .floats = t->dtype == FSDP_F8_E4M3};
     out->tensor = *t;
     *fits = scales && t->ndim == 2 && fsdp_tensor_nelem(t) &&
             (words || t->dtype == FSDP_F8_E4M3 || t->dtype == FSDP_I8) &&
-            !part_near(ckpt, t->name, "_zero_point") && !part_near(ckpt, t->name, "_g_idx") &&
-            !part_near(ckpt, t->name, "_global_scale");
+            !ckpt_part_near(ckpt, t->name, "_zero_point") &&
+            !ckpt_part_near(ckpt, t->name, "_g_idx") &&
+            !ckpt_part_near(ckpt, t->name, "_global_scale");
     if (!*fits)
         return FSDP_OK;
     out->row_nbytes = t->shape[1];

@@ -5,6 +5,7 @@
 
 #include "util/convert.h"
 #include "util/crc.h"
+#include "code_names.h"
 #include "unpack.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -128,24 +129,6 @@ void ckpt_buffers_destroy(struct ckpt_buffers *buffers)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-/* The tensor with the scales of 8-bit codes, by the names that others give it; NULL: there is none,
- * and the codes are values. */
-static const char *scales_of(const struct ckpt *ckpt, const struct fsdp_tensor *codes)
-{
-    static const char *const suffix[] = {"_scale_inv", "_scale"};
-    char name[CKPT_MAX_NAME_NBYTES];
-
-    if (codes->dtype != FSDP_F8_E4M3 && codes->dtype != FSDP_F8_E5M2)
-        return NULL;
-    for (int i = 0; i < 2; i++) {
-        const int len = snprintf(name, sizeof name, "%s%s", codes->name, suffix[i]);
-        const int at = len < (int)sizeof name ? ckpt_tensor_index(ckpt, name) : -1;
-        if (at >= 0)
-            return ckpt->m.layout.tensors[at].tensor.name;
-    }
-    return NULL;
-}
-
 int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_slice *slice,
                      struct fsdp_err *err)
 {
@@ -178,13 +161,16 @@ int ckpt_slice_match(int *tensor, const struct ckpt *ckpt, const struct fsdp_sli
         return fsdp_err_set(err, FSDP_EINVAL, "tensor '%s': '%s' holds it as %s, wanted is %s",
                             want->name, ckpt->path, fsdp_dtype_name(have->dtype),
                             fsdp_dtype_name(want->dtype));
-    const char *scales = want->dtype == have->dtype ? NULL : scales_of(ckpt, have);
+    const bool codes = have->dtype == FSDP_F8_E4M3 || have->dtype == FSDP_F8_E5M2;
+    const struct ckpt_tensor *scales =
+        codes && want->dtype != have->dtype ? ckpt_scales_of(ckpt, have) : NULL;
     if (scales)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                             "tensor '%s': '%s' holds codes in %s, and their scales in '%s', which "
-                            "its config.json does not describe: decode them with the program that "
-                            "wrote them",
-                            want->name, ckpt->path, fsdp_dtype_name(have->dtype), scales);
+                            "its config.json does not describe: decode them first, with ckpt-merge "
+                            "or the program that wrote them",
+                            want->name, ckpt->path, fsdp_dtype_name(have->dtype),
+                            scales->tensor.name);
     *tensor = at;
     return FSDP_OK;
 }

@@ -102,6 +102,16 @@ int ckpt_tensor_index(const struct ckpt *ckpt, const char *name)
     return alias ? ckpt_layout_find(&ckpt->m.layout, alias->target) : -1;
 }
 
+const struct ckpt_tensor *ckpt_tensor_at(const struct ckpt *ckpt, int i)
+{
+    return i >= 0 && i < ckpt->m.layout.ntensors ? &ckpt->m.layout.tensors[i] : NULL;
+}
+
+const struct ckpt_tensor *ckpt_tensor_find(const struct ckpt *ckpt, const char *name)
+{
+    return ckpt_tensor_at(ckpt, ckpt_tensor_index(ckpt, name));
+}
+
 int ckpt_alias_add(struct ckpt *ckpt, const char *name, const char *stored, struct fsdp_err *err)
 {
     struct ckpt_manifest *m = &ckpt->m;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of a checkpoint whose quantized tensors are decoded as they are read (packed.c). */
+#include "code_names.h"
 #include "unpack.h"
 
 #include <stdio.h>

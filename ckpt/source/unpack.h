@@ -16,11 +16,6 @@ struct ckpt_codes {
     uint64_t group;            /* elements of a row that share a scale */
     uint64_t row_nbytes;       /* of codes */
 };
-/* The scales that a tensor needs, which are next to it; NULL: it is none of codes. */
-const struct ckpt_tensor *ckpt_scales_of(const struct ckpt *ckpt, const struct fsdp_tensor *tensor);
-/* Is it a tensor of scales, or another that belongs to codes? */
-bool ckpt_codes_is_part(const struct ckpt *ckpt, const char *name);
-bool ckpt_codes_is_packed(const char *name);
 /* *fits: the codes of `tensor` can be decoded. Blocks. */
 int ckpt_codes_read(bool *fits, struct ckpt_codes *out, struct ckpt *ckpt,
                     const struct fsdp_tensor *tensor, struct fsdp_err *err);

@@ -70,7 +70,8 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
     const size_t at = (size_t)place.first * (size_t)place.nin;
     return (struct nn_grouped){.out = out,
                                .transposed = place.bias >= 0,
-                               .w = nn_at(w->first.w, w->first.w_dtype, at),
+                               .w = w->first.w_amax ? (const uint8_t *)w->first.w + at
+                                                    : nn_at(w->first.w, w->first.w_dtype, at),
                                .w_each = w->each,
                                .stride = w->stride,
                                .first = blk->routing.first,
@@ -83,7 +84,9 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
                                .dtype = blk->dtype,
                                .w_dtype = w->first.w_dtype,
                                .dw_dtype = w->first.dw_dtype,
-                               .f8 = m->expert_weight[place.weight].f8};
+                               .f8 = m->expert_weight[place.weight].f8,
+                               .w_amax = w->first.w_amax,
+                               .amax_step = w->amax_step};
 }
 
 /* The biases of all experts; zeros where they have none. */
@@ -121,10 +124,12 @@ static int project_weight(const struct model *m, const struct stack_block *blk,
                           struct fsdp_err *err)
 {
     const struct stack_place place = m->expert_place[slot];
-    const struct stack_param *w = &blk->experts[place.weight].first;
+    const struct stack_experts *experts = &blk->experts[place.weight];
+    const struct stack_param *w = &experts->first;
     const size_t at = (size_t)place.first * (size_t)place.nin;
     const struct stack_param *b = bias_of(m, blk, slot);
     struct nn_grouped args = grouped_of(m, blk, slot, nn_at(w->dw, w->dw_dtype, at));
+    args.stride = experts->grad_stride;
     args.db = b->dw;
     args.dy = dy;
     args.x = x;

@@ -176,7 +176,8 @@ static int describe_experts(struct model *m, struct fsdp_module_tree *tree, int 
                 .shape = shape + (number ? 1 : 0),
                 .init = x->init,
                 .flags = (stack_is_trained(m, name) ? 0u : FSDP_PARAM_FROZEN) |
-                         (m->lora.packs_experts && x->cols ? FSDP_PARAM_LINEAR : 0u)};
+                         (m->lora.packs_experts && x->cols ? FSDP_PARAM_LINEAR : 0u) |
+                         (stack_experts_take_codes(m, w) ? FSDP_PARAM_CODES : 0u)};
             FSDP_TRY(fsdp_module_add_param(tree, module, &desc, &param, err));
             if (!e)
                 m->expert_param[layer][w] = param;

@@ -78,7 +78,8 @@ struct stack_expert_weight {
     bool apart;
     int rows, cols;
     struct fsdp_init init;
-    struct nn_f8 f8; /* of a matrix's products; zeros: they are not in 8 bits */
+    struct nn_f8 f8;  /* of a matrix's products; zeros: they are not in 8 bits */
+    bool f8_gathered; /* it travels as codes, which the products take */
 };
 
 /* Weight and bias of a norm over `dim` elements. b and db may be NULL. */
@@ -163,8 +164,9 @@ static inline size_t stack_expert_nelem(const struct stack_expert_weight *w)
 /* A matrix of all experts at work: expert 0's, and how far apart they lie; or where each is. */
 struct stack_experts {
     struct stack_param first;
-    size_t stride;           /* elements */
-    const void *const *each; /* generation: [experts], the decoder's; NULL: by stride */
+    size_t stride, grad_stride; /* elements */
+    size_t amax_step;           /* between the experts' w_amax; 0: they have one */
+    const void *const *each;    /* generation: [experts], the decoder's; NULL: by stride */
 };
 
 /* How rows go to experts; places and slots are those of nn.h. R rows, K experts of each. */
@@ -443,6 +445,7 @@ static inline bool stack_has_magnitudes(const struct model *m, enum stack_slot s
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err);
 /* Do products in 8 bits alone read the weight, so that they can take it as codes? */
 bool stack_takes_codes(const struct model *m, int weight);
+bool stack_experts_take_codes(const struct model *m, int weight);
 int stack_describe(struct model *m, struct fsdp_module_tree *tree, int B, int T,
                    struct fsdp_err *err);
 /* Embedding and head are units of their own where they are not tied: together in the root's unit

@@ -52,6 +52,7 @@ static int set_target(struct model *m, const struct model_f8 *f8, const char *ta
             continue;
         FSDP_TRY(check_scales(f8, target, err));
         m->expert_weight[place->weight].f8 = own;
+        m->expert_weight[place->weight].f8_gathered = f8->gathered;
         *fits = true;
     }
     return FSDP_OK;
@@ -84,8 +85,17 @@ static bool has_magnitudes(const struct model *m, int weight)
 }
 
 /* Codes that were gathered have one scale a tensor. */
+static bool is_of_tensors(const struct nn_f8 *f8)
+{
+    return f8->dtype == FSDP_F8_E4M3 && f8->scale == NN_F8_TENSOR;
+}
+
 bool stack_takes_codes(const struct model *m, int weight)
 {
-    const struct nn_f8 *f8 = &m->weight[weight].f8;
-    return f8->dtype == FSDP_F8_E4M3 && f8->scale == NN_F8_TENSOR && !has_magnitudes(m, weight);
+    return is_of_tensors(&m->weight[weight].f8) && !has_magnitudes(m, weight);
+}
+
+bool stack_experts_take_codes(const struct model *m, int weight)
+{
+    return is_of_tensors(&m->expert_weight[weight].f8);
 }

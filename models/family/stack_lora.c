@@ -224,8 +224,9 @@ static const char *parameter_of(const struct model *m, enum stack_expert slot)
     return m->traits.experts && name ? name + 1 : NULL;
 }
 
-/* By the parameter's name, or by that of the module that it is in: names that end behind `experts`
- * or begin there. Ends such as down_proj are those of linear maps. */
+/* By the parameter's name (mlp.experts.down_proj), or by that of the module that it is in
+ * (mlp.experts), and by the ends of both. An end of one word, such as down_proj, is that of a
+ * linear map, unless it is the module's. */
 bool stack_is_expert_target(const struct model *m, const char *target, enum stack_expert slot)
 {
     const char *name = parameter_of(m, slot);

@@ -104,6 +104,35 @@ static struct stack_param param_of(const struct fsdp_view *view, int param, bool
     };
 }
 
+static size_t bytes_between(const void *from, const void *to)
+{
+    return (size_t)((const char *)to - (const char *)from);
+}
+
+/* Sets the strides of experts that are parameters of their own, from the first two. */
+static void set_strides(struct stack_experts *to, const struct stack_param *second)
+{
+    const struct stack_param *first = &to->first;
+
+    to->stride = bytes_between(first->w, second->w) /
+                 (first->w_amax ? 1 : fsdp_dtype_nbytes(first->w_dtype));
+    if (first->dw)
+        to->grad_stride = bytes_between(first->dw, second->dw) / fsdp_dtype_nbytes(first->dw_dtype);
+    if (first->w_amax)
+        to->amax_step = (size_t)(second->w_amax - first->w_amax);
+}
+
+/* Does expert e's parameter lie where the strides say? */
+static bool lies_evenly(const struct stack_experts *all, const struct stack_param *own, size_t e)
+{
+    const struct stack_param *first = &all->first;
+    const size_t w_elem = first->w_amax ? 1 : fsdp_dtype_nbytes(first->w_dtype);
+
+    return own->w == (const char *)first->w + e * all->stride * w_elem &&
+           own->dw == nn_at(first->dw, own->dw_dtype, e * all->grad_stride) &&
+           own->w_amax == (first->w_amax ? first->w_amax + e * all->amax_step : NULL);
+}
+
 /* The experts' matrices; the weights of one kind lie evenly in the unit's memory. */
 static int show_experts(struct stack_block *blk, const struct model *m,
                         const struct fsdp_view *view, bool backward, struct fsdp_err *err)
@@ -113,16 +142,13 @@ static int show_experts(struct stack_block *blk, const struct model *m,
         const int param = m->expert_param[blk->layer][w], n = x->apart ? m->traits.experts : 1;
         struct stack_experts *to = &blk->experts[w];
         *to = (struct stack_experts){.first = param_of(view, param, backward),
-                                     .stride = stack_expert_nelem(x)};
-        if (n > 1)
-            to->stride =
-                (size_t)((const char *)view->param[param + 1] - (const char *)view->param[param]) /
-                fsdp_dtype_nbytes(view->param_dtype);
+                                     .stride = stack_expert_nelem(x),
+                                     .grad_stride = stack_expert_nelem(x)};
         for (int e = 1; e < n; e++) {
             const struct stack_param own = param_of(view, param + e, backward);
-            const size_t at = (size_t)e * to->stride;
-            if (own.w != nn_at(to->first.w, own.w_dtype, at) ||
-                own.dw != nn_at(to->first.dw, own.dw_dtype, at))
+            if (e == 1)
+                set_strides(to, &own);
+            if (!lies_evenly(to, &own, (size_t)e))
                 return fsdp_err_set(err, FSDP_EUNSUPPORTED,
                                     "the experts of layer %d are not all trained or all frozen",
                                     blk->layer);

@@ -146,7 +146,8 @@ static void add_expert_products(struct work_list *list, const struct model *m,
                                 enum stack_expert slot, double places)
 {
     const struct stack_place *place = &m->expert_place[slot];
-    const struct nn_f8 *f8 = &m->expert_weight[place->weight].f8;
+    const struct stack_expert_weight *weight = &m->expert_weight[place->weight];
+    const struct nn_f8 *f8 = &weight->f8;
     const int E = m->traits.experts;
     const bool fits = place->nin % 16 == 0 && place->nout % 16 == 0;
     const bool codes = f8->dtype && fits && nn_cuda_experts_take_codes(m->nn, places, E);
@@ -161,8 +162,12 @@ static void add_expert_products(struct work_list *list, const struct model *m,
         return;
     work_add_linear(list, &linear, WORK_IN_LAYER);
     if (f8->dtype)
-        work_add_codes(list, &linear, &(struct work_codes){.from = m->dtypes.activation},
-                       WORK_IN_LAYER);
+        work_add_codes(
+            list, &linear,
+            &(struct work_codes){.from = m->dtypes.activation,
+                                 .w_is_codes = weight->f8_gathered &&
+                                               stack_experts_take_codes(m, place->weight)},
+            WORK_IN_LAYER);
 }
 
 static int add_mlp(const struct model *m, struct fsdp_module_tree *tree, int module, double rows,

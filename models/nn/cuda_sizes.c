@@ -150,8 +150,8 @@ static size_t room_of_values(size_t nelem)
     return round_up(nelem, 128) / 2;
 }
 
-/* Products of codes take up to NN_CUDA_F8_TAIL rows more than there are (cuda/grouped_f8.c), for
- * which values have room where there are many places. */
+/* Products of codes read up to NN_CUDA_F8_TAIL rows behind the last one (cuda/grouped_f8.c), for
+ * which x and dy have room. */
 struct nn_cuda_grouped_room nn_cuda_grouped_room(const struct nn_grouped *a)
 {
     const size_t rows = round_up((size_t)a->nplaces, NN_CUDA_F8_TAIL) + NN_CUDA_F8_TAIL;

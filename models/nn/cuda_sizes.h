@@ -69,7 +69,8 @@ size_t nn_cuda_grouped_work_nelem(const struct nn_grouped *shape);
 
 /* Where experts have few rows each, their products are one launch, and the host need not know how
  * many: one expert's product would not fill a GPU. Large ones are faster by cuBLASLt. Mixed types
- * are always its products; the host then waits for the rows of small groups at each product. */
+ * that are not in 8 bits are always its products; the host then waits for the rows of small groups
+ * at each product. */
 enum { NN_CUDA_SMALL_GROUP = 512 };
 static inline bool nn_cuda_groups_are_small(int nplaces, int experts)
 {

@@ -168,8 +168,9 @@ bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int ex
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     const bool takes = !ops->capability || nplaces > (double)NN_CUDA_SMALL_GROUP * experts;
+    const bool has_any = takes || ops->capability() >= 89; /* else nothing helps */
 
-    if (!takes && is_described(ops) && !atomic_flag_test_and_set(&told))
+    if (!takes && has_any && is_described(ops) && !atomic_flag_test_and_set(&told))
         fsdp_log(FSDP_LOG_WARN,
                  "experts: %.0f rows for %d experts are too few for products in 8 bits, which need "
                  "more than %d rows an expert on average: they are computed in bf16, which takes "

@@ -15,9 +15,9 @@ double nn_cuda_slowness(const struct nn_ops *ops, const struct nn_attention *sha
  * in 8 bits? Else they are in 16. True for other operators. Local. */
 bool nn_cuda_takes_scales(const struct nn_ops *ops, enum nn_f8_scale kind);
 
-/* Of a GPU's operators: are products of so many places and experts in 8 bits, where their other
- * dimensions are such? Those of few rows for each expert are in 16, which is logged once of a GPU
- * that is described. True for other operators. Local. */
+/* Of a GPU's operators: are there enough rows (places, of all experts) for products in 8 bits? With
+ * few rows for each expert they are in 16, which is logged once of a GPU that is described. True
+ * for other operators. Local. */
 bool nn_cuda_experts_take_codes(const struct nn_ops *ops, double nplaces, int experts);
 
 #endif

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 17
+#define NN_OPS_ABI 18
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -487,10 +487,11 @@ enum nn_way { NN_FORWARD, NN_TO_INPUT, NN_TO_WEIGHT };
 
 /* Linear maps of experts: the places of expert e of y = x w_eᵀ + b_e, with x (rows K, nin), w_e
  * (nout, nin), b_e (nout), y (rows K, nout); or of y = x w_e + b_e with w_e (nin, nout), where
- * `transposed`. The weights (and their gradients) of the experts lie `stride` elements apart, or
- * where w_each says; biases follow each other. An expert without rows has gradients, too. With f8,
- * of scales NN_F8_TENSOR alone and without w_each, operands are those of all experts: x and dy of
- * all places have one scale each, and w of all experts has one. */
+ * `transposed`. The weights of the experts (backward_weight: their gradients) lie `stride`
+ * elements apart, or where w_each says; biases follow each other. An expert without rows has
+ * gradients, too. With f8, of scales NN_F8_TENSOR alone and without w_each, operands are those of
+ * all experts: x and dy of all places have one scale each, and w of all experts has one, or those
+ * of its codes. */
 struct nn_grouped {
     void *out;                 /* forward: y; backward_input: dx; backward_weight: dw of expert 0 */
     void *db;                  /* (E, nout) backward_weight; NULL: not wanted, or no bias */
@@ -507,6 +508,10 @@ struct nn_grouped {
     float beta;                               /* of out, and of db */
     enum fsdp_dtype dtype, w_dtype, dw_dtype; /* w_dtype: w, b; dw_dtype: dw, db */
     struct nn_f8 f8;
+    /* As in nn_linear, of the tensor with expert 0's w; those of the others' tensors lie amax_step
+     * elements behind one another, 0: there is one tensor. */
+    const double *w_amax;
+    size_t amax_step;
 };
 
 /* (B, T+1) token ids to inputs (B, T) and the targets one position later (B, T). */

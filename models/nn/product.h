@@ -130,6 +130,19 @@ static inline struct nn_product nn_linear_backward_weight_product(const struct n
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
+/* Expert e's w, and the greatest absolute value of its tensor (NULL: it is no codes). */
+static inline const void *nn_grouped_w(const struct nn_grouped *a, int e)
+{
+    const size_t at = (size_t)e * a->stride;
+    return a->w_each   ? a->w_each[e]
+           : a->w_amax ? (const uint8_t *)a->w + at
+                       : nn_at(a->w, a->w_dtype, at);
+}
+static inline const double *nn_grouped_amax(const struct nn_grouped *a, int e)
+{
+    return a->w_amax ? a->w_amax + (size_t)e * a->amax_step : NULL;
+}
+
 /* Expert e's linear map of its `rows` rows, from place `begin` on. */
 static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enum nn_way way, int e,
                                                  int begin, int rows)
@@ -143,7 +156,7 @@ static inline struct nn_linear nn_grouped_linear(const struct nn_grouped *a, enu
                             .db = nn_at(a->db, a->dw_dtype, bias),
                             .b = nn_at(a->b, a->w_dtype, bias),
                             .x = nn_at(a->x, a->dtype, at * (size_t)a->nin),
-                            .w = a->w_each ? a->w_each[e] : nn_at(a->w, a->w_dtype, weight),
+                            .w = nn_grouped_w(a, e),
                             .dy = nn_at(a->dy, a->dtype, at * (size_t)a->nout),
                             .work = a->work,
                             .rows = rows,

@@ -22,16 +22,13 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_end(args);
 }
 
-/* The memory that the run has where fsdp.memory_limit does not say: the device's, or a rank's part
- * of the host's. */
+/* The memory that the run has: the device's, or a rank's part of the host's. */
 static void set_memory(struct cluster *c, const struct train_parts *p, int node_nranks)
 {
     struct fsdp_device_clock *d = &c->clock.device;
     struct fsdp_device_look look;
 
-    if (p->config->fsdp.memory_limit > 0)
-        d->memory_nbytes = 0; /* the answer knows that limit */
-    else if (fsdp_device_is_host(p->device))
+    if (fsdp_device_is_host(p->device))
         d->memory_nbytes /= node_nranks;
     else if (!fsdp_device_look(p->device, &look, NULL) && look.total_nbytes)
         d->memory_nbytes = (double)look.total_nbytes;
@@ -78,19 +75,36 @@ static void tell_settings(const struct advised *item, const struct config *confi
     }
 }
 
+/* As a word of the shell. */
+static void print_quoted(const char *text)
+{
+    fputs(" '", stderr);
+    for (const char *c = text; *c; c++)
+        if (*c == '\'')
+            fputs("'\\''", stderr);
+        else
+            fputc(*c, stderr);
+    fputc('\'', stderr);
+}
+
+static void tell_command(const struct question *q, const char *word)
+{
+    fprintf(stderr, "error: more: fsdp-plan %s --gpus %d --node-size %d --gpu %s --advice always",
+            q->config ? q->config : "RUN.yaml", q->ngpus, q->cluster->clock.net.node_nranks, word);
+    for (int i = 0; i < q->noverrides; i++)
+        print_quoted(q->overrides[i]);
+    fputc('\n', stderr);
+}
+
 static void tell_advice(const struct answer *now, const struct question *question,
                         const struct config *config, const char *word)
 {
     enum { MOST_SECONDS = 3 };
     const struct advice_opts opts = {.seconds = MOST_SECONDS};
     struct advice *advice = fsdp_alloc(1, sizeof *advice, "advice", NULL);
-    char overrides[CONFIG_TEXT] = "";
 
     if (!advice)
         return;
-    for (int i = 0; i < question->noverrides; i++)
-        snprintf(overrides + strlen(overrides), sizeof overrides - strlen(overrides), " '%s'",
-                 question->overrides[i]);
     advice_make(advice, now, question, &opts);
     const struct advised *item = choose(advice);
     if (item)
@@ -98,9 +112,7 @@ static void tell_advice(const struct answer *now, const struct question *questio
     else
         say("no setting alone and no pair of them makes it fit: search with "
             "--search, or take more ranks");
-    say("more: fsdp-plan %s --gpus %d --node-size %d --gpu %s --advice always%s",
-        question->config ? question->config : "RUN.yaml", question->ngpus,
-        question->cluster->clock.net.node_nranks, word, overrides);
+    tell_command(question, word);
     fsdp_free(advice);
 }
 

@@ -23,7 +23,7 @@ void train_show_training(struct report *report, const struct train_parts *p,
 /* ", masters split" or such, of an enum fsdp_master; "" where they are whole. Static. */
 const char *train_tables_masters(int master);
 /* ", products in float8_e4m3" or such; "" where none are in 8 bits. Gives out. */
-const char *train_products(char *out, size_t out_nbytes, const struct train_parts *p);
+const char *train_products(char *out, size_t nbytes, const struct train_parts *p);
 void train_show_memory(struct report *report, struct fsdp *fsdp);
 /* Warns of settings that the user may not have meant. */
 void train_warn_of_settings(struct report *report, const struct train_parts *p);

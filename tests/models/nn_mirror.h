@@ -430,7 +430,10 @@ static inline size_t mirror_experts(struct nn_grouped *p)
     const size_t all = (size_t)(a.experts - 1) * a.stride + matrix;
 
     MIRROR_OUT(work, mirror.ops->grouped_work_nelem(&a), FSDP_F32);
-    MIRROR_IN(w, all, a.w_dtype);
+    a.w = mirror_up(a.w, a.w_amax ? all : mirror_nbytes(all, a.w_dtype), false);
+    if (a.w_amax)
+        a.w_amax = mirror_up(a.w_amax, ((size_t)(a.experts - 1) * a.amax_step + 1) * sizeof(double),
+                             false);
     for (int e = 0; e < a.experts && a.w_each; e++)
         each[e] = mirror_up(a.w_each[e], mirror_nbytes(matrix, a.w_dtype), false);
     a.w_each = a.w_each ? each : NULL;

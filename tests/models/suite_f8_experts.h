@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of experts in 8 bits against the model of suite_f8.h: one scale for all places, and one
- * for the weights of all experts. */
+ * for the weights of all experts, or those of weights that were gathered in codes. */
 #ifndef SUITE_F8_EXPERTS_H
 #define SUITE_F8_EXPERTS_H
 
@@ -14,6 +14,11 @@ struct f8_experts {
     enum fsdp_dtype dtype, w_dtype, dw_dtype, grad_dtype;
     float beta;
     bool transposed, biased, told; /* told: the host knows the rows */
+    enum {
+        F8_VALUES,
+        F8_CODES_OF_ALL,
+        F8_CODES_OF_EACH
+    } form; /* of w: of one tensor, or of each */
 };
 
 struct f8_experts_memory {
@@ -22,8 +27,9 @@ struct f8_experts_memory {
     float *x, *w, *dy, *b, *old;
     void *nx_, *nw_, *ndy, *nb_; /* of their types */
     void *y, *dx, *dw, *db;
-    double *rx, *rw, *rdy; /* rounded */
-    double *want[4];       /* of y, dx, dw, db */
+    double *rx, *rw, *rdy;            /* rounded */
+    double *want[4];                  /* of y, dx, dw, db */
+    double amax[2 * F8_MOST_EXPERTS]; /* of codes, two apart */
     float *work;
 };
 
@@ -39,6 +45,41 @@ static double *f8_as_one(const float *x, size_t nelem, size_t stride, size_t mat
     for (size_t i = 0; i < nelem; i++)
         out[i] = i % stride < matrix ? f8_value(dtype, amax, (double)x[i]) : NAN;
     return out;
+}
+
+/* The weights become codes, and what lies between experts codes of NaN. */
+static void f8_experts_encode(struct f8_experts_memory *m, const struct f8_experts *c)
+{
+    uint8_t *codes = malloc(m->nw);
+    float *value = malloc(m->matrix * sizeof *value);
+    double most = 0;
+
+    memset(codes, 0x7f, m->nw);
+    for (int e = 0; e < c->experts; e++) {
+        double *own = &m->amax[2 * e];
+        for (size_t i = 0; i < m->matrix; i++)
+            *own = fmax(*own, fabs((double)m->w[(size_t)e * m->stride + i]));
+        most = fmax(most, *own);
+    }
+    for (int e = 0; e < c->experts; e++) {
+        const size_t at = (size_t)e * m->stride;
+        const double *amax = c->form == F8_CODES_OF_ALL ? &m->amax[0] : &m->amax[2 * e];
+        m->amax[0] = c->form == F8_CODES_OF_ALL ? most : m->amax[0];
+        const struct fsdp_dequantize_args back = {.dst = value,
+                                                  .dst_dtype = FSDP_F32,
+                                                  .src = codes + at,
+                                                  .src_dtype = FSDP_F8_E4M3,
+                                                  .nelem = m->matrix,
+                                                  .amax = amax};
+        fsdp_quantize(ref_lane(), codes + at, FSDP_F8_E4M3, m->w + at, m->matrix, amax, &err);
+        fsdp_dequantize(ref_lane(), &back, &err);
+        fsdp_lane_sync(ref_lane(), &err);
+        for (size_t i = 0; i < m->matrix; i++)
+            m->rw[at + i] = (double)value[i];
+    }
+    free(value);
+    free(m->nw_);
+    m->nw_ = codes;
 }
 
 static struct f8_experts_memory f8_experts_memory(const struct f8_experts *c)
@@ -70,6 +111,11 @@ static struct f8_experts_memory f8_experts_memory(const struct f8_experts *c)
         for (size_t i = 0; i < nelem[k]; i++)
             m.want[k][i] = c->beta != 0 ? (double)c->beta * (double)m.old[i] : 0;
     }
+    for (int e = 0; e < c->experts && c->form; e++) /* of other magnitudes */
+        for (size_t i = 0; i < m.matrix; i++)
+            m.w[(size_t)e * m.stride + i] *= ldexpf(1, 3 * e - 5);
+    if (c->form)
+        f8_experts_encode(&m, c);
     return m;
 }
 
@@ -119,7 +165,9 @@ static int f8_experts_run(struct f8_experts_memory *m, const struct f8_experts *
                            .dtype = c->dtype,
                            .w_dtype = c->w_dtype,
                            .dw_dtype = c->dw_dtype,
-                           .f8 = {FSDP_F8_E4M3, c->grad_dtype, NN_F8_TENSOR}};
+                           .f8 = {FSDP_F8_E4M3, c->grad_dtype, NN_F8_TENSOR},
+                           .w_amax = c->form ? m->amax : NULL,
+                           .amax_step = c->form == F8_CODES_OF_EACH ? 2 : 0};
     int rc = 0;
 
     a.work = m->work = ref_output(nn->grouped_work_nelem(&a), 0);
@@ -164,11 +212,11 @@ static void f8_grouped(struct f8_experts c)
     const double dx = f8_excess(m.dx, c.dtype, m.want[1], m.nx), dw = f8_experts_dw(&m, &c);
     const double db = c.biased ? f8_excess(m.db, c.dw_dtype, m.want[3], m.nb) : 0;
     ok(!rc && y <= most && dx <= most && dw <= most && db <= most,
-       "%d experts in 8 bits, %zu places, %d -> %d, %s, gradients %s, beta %g%s%s: %.2f %.2f %.2f "
-       "%.2f of the bound",
+       "%d experts in 8 bits, %zu places, %d -> %d, %s, gradients %s, beta %g%s%s%s: %.2f %.2f "
+       "%.2f %.2f of the bound",
        c.experts, m.n, c.nin, c.nout, fsdp_dtype_name(c.dtype), fsdp_dtype_name(c.grad_dtype),
-       (double)c.beta, c.transposed ? ", transposed" : "", c.biased ? ", biased" : "", y, dx, dw,
-       db);
+       (double)c.beta, c.transposed ? ", transposed" : "", c.biased ? ", biased" : "",
+       c.form ? ", of codes" : "", y, dx, dw, db);
     f8_experts_release(&m);
 }
 
@@ -240,6 +288,16 @@ static void run_f8_experts(void)
         f8_grouped(large);
         /* Of a unit that has other types. CUDA adds its biases to what is rounded. */
         large.w_dtype = FSDP_F32, large.biased = false;
+        f8_grouped(large);
+        /* Gathered in codes: of odd sizes, of few rows, and of many. */
+        c.form = F8_CODES_OF_EACH;
+        f8_grouped(c);
+        c.nin = 19, c.nout = 23, c.gap = 5, c.form = F8_CODES_OF_ALL;
+        f8_grouped(c);
+        large.w_dtype = large.dtype, large.nin = 32, large.nout = 48, large.gap = 16;
+        large.form = F8_CODES_OF_EACH, large.told = true, large.biased = true;
+        f8_grouped(large);
+        large.form = F8_CODES_OF_ALL, large.gap = 0, large.rows[0] = 800, large.rows[2] = 1604;
         f8_grouped(large);
     }
     f8_experts_not_finite(NAN, 20, 33);

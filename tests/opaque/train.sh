@@ -75,6 +75,9 @@ cat >"$TEST_TMP/mixture/config.json" <<'END'
 END
 same "two ranks, a mixture of experts, recomputed, its experts units" "-n 2" "model.path=$TEST_TMP/mixture" \
     model.init=random fsdp.activation_checkpointing=full 'fsdp.wrap_classes=[MixtralDecoderLayer,MixtralSparseMoeBlock]'
+same "two ranks, experts in 8 bits, of weights that travel so" "-n 2" "model.path=$TEST_TMP/mixture" model.init=random \
+    fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32 model.linear_dtype=float8_e4m3 fsdp.gather_dtype=float8_e4m3 \
+    'model.linear_targets=[all-linear,experts]'
 mkdir -p "$TEST_TMP/biased"
 cat >"$TEST_TMP/biased/config.json" <<'END'
 {"model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 36, "intermediate_size": 20, "num_hidden_layers": 2,

@@ -196,8 +196,15 @@ ok "$([ $? != 0 ] && holds err 'what makes it fit|no setting alone' && holds err
     "fsdp-launch tells it where memory is short"
 "$launch" --check -n 2 run.yaml fsdp.memory_limit=0.0008 >log 2>err
 ok "$([ $? = 1 ] && holds err 'more memory than there is' && holds err 'fsdp-plan run.yaml --gpus 2'; echo $?)" "and --check"
+many=()
+for i in {1..60}; do many+=("log.metrics=it's the $i. of $(printf '%060d' "$i")"); done
+"$launch" --check -n 2 run.yaml fsdp.memory_limit=0.0008 "${many[@]}" >log 2>err
+command=$(sed -n 's/^error: more: fsdp-plan //p' err)
+ok "$(eval "set -- $command" && [ "${!#}" = "${many[59]}" ]; echo $?)" "the command that it proposes has all settings"
 "$launch" --check -n 2 run.yaml >log 2>err
 ok $? "which passes where it fits"
+"$launch" --check -n 2 run.yaml "model.path=$TOP/tests/plan/llama-1t" fsdp.memory_limit=1000000 >log 2>err
+ok "$([ $? = 1 ] && holds err 'more memory than there is'; echo $?)" "a memory_limit that no machine has does not make it fit"
 "$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 >log 2>err
 setting=$(sed -n '/what makes it fit/{n;p;}' err | grep -o -E '[a-z]+\.[a-z_]+=[^ ]*')
 ok "$([ "$setting" ] && holds err 'not given so far' && "$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 $setting >log 2>err; echo $?)" \

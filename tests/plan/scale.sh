@@ -45,7 +45,8 @@ for line in a["scale"]:
         assert t["low"] < t["value"] < t["high"] and t["basis"]
         assert abs(r["tokens_per_step"] / r["gpus"] / t["value"] / r["tokens_per_s_per_gpu"]["value"] - 1) < 1e-9
         assert r["extrapolated"] == (r["gpus"] > 512) == ("extrapolated" in t["basis"])
-        assert r["fits"] == (r["memory_bytes"] <= r["device_bytes"])
+        assert r["fits"] == (r["memory_bytes"] <= r["device_bytes"]) and r["memory_limit_bytes"] == 0
+        assert 0 < r["planned_bytes"] <= r["memory_bytes"]
 rows = [l for l in table[1].splitlines() if l.strip()[:1].isdigit()]
 for r, text in zip(own["rows"], rows, strict=True):
     cells = text.split()
@@ -114,8 +115,16 @@ ok "$(holds log '  8 .*!' && holds log '! does not fit: a GPU has 74.5' && holds
     holds scale.svg 'HYBRID_SHARD by 4 nodes'; echo $?)" "rows that do not fit are marked, and HYBRID_SHARD takes the nodes that it needs"
 run --model "$TOP/examples/llama-405b" --scale 8..16
 ok "$([ $? = 1 ] && holds log 'fits nowhere'; echo $?)" "where nothing fits, the status is 1"
-run --model "$TOP/examples/llama-8b" --scale 8..16 fsdp.memory_limit=20
-ok "$(holds log '! does not fit: fsdp.memory_limit is 20.0 GiB'; echo $?)" "because of fsdp.memory_limit"
+run --model "$TOP/examples/llama-8b" --scale 8..16 --json limit.json fsdp.memory_limit=20
+ok "$(holds log '! does not fit: fsdp.memory_limit is 20.0 GiB' && python - <<'PY'
+import json
+rows = [r for l in json.load(open("limit.json"))["scale"] for r in l["rows"]]
+assert all(r["memory_limit_bytes"] == 20 << 30 for r in rows) and not rows[0]["fits"]
+assert all(r["fits"] == (r["planned_bytes"] <= r["memory_limit_bytes"]) for r in rows)
+PY
+echo $?)" "because of fsdp.memory_limit"
+run --model "$TOP/examples/llama-8b" --seq 8192 --gpus 8 --chart limit.svg fsdp.memory_limit=20
+ok "$(holds limit.svg 'memory_limit 20.0'; echo $?)" "which a chart shows"
 run --model "$TOP/examples/llama-70b" --scale 8..16 fsdp.offload=optimizer fsdp.activation_checkpointing=full --what-if node.host_gib=100
 ok "$(holds log '! does not fit: on 8 GPUs a node.s host holds [0-9]* GiB, and has 100'; echo $?)" "because of the host"
 

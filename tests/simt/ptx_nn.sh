@@ -22,7 +22,7 @@ export SIMT_PTX_MOST=1000000
 unused='split_kernelIf|add_row_kernelI(13__nv_bfloat16|6__half)E'
 
 # Operators alone: ptx.sh has the device's kernels.
-operators() { grep -v -E '/cuda_(adafactor|math|muon|optim)\.ptx$'; }
+operators() { grep -v -E '/cuda_(adafactor|adamw8bit|math|muon|optim)\.ptx$'; }
 if [ -n "${PTX_NN_LIST:-}" ]; then
     sed "s|^|$TOP/|" "$PTX_NN_LIST" >files
 else

@@ -78,12 +78,20 @@ done
 
 # ---- with other parts -----------------------------------------------------------------------------
 
-# Several documents in a row, evaluation, weights that travel in 8 bits (experts' are decoded), parameters in fp32.
+# Several documents in a row, evaluation, weights that travel in 8 bits, parameters in fp32.
 awk '{ printf "{\"text\": \"%s\"}\n", $0 }' text >docs.jsonl
 run -n 2 run.yaml data.path=docs.jsonl data.eval_path=text train.eval_interval=2 data.eval_rows=4 log.metrics=packed.jsonl
 ok "$([ $? = 0 ] && holds packed.jsonl eval_loss; echo $?)" "packed documents, and evaluation"
 run -n 2 run.yaml fsdp.gather_dtype=float8_e4m3 log.metrics=codes.jsonl
 ok "$([ $? = 0 ] && near "$(last codes.jsonl 2)" "$(last qwen3_moe.jsonl 2)" 0.01; echo $?)" "weights that travel in 8 bits"
+for model in qwen3_moe granitemoe gpt_oss; do
+    set -- -n 2 run.yaml model.path=$model fsdp.gather_dtype=float8_e4m3
+    run "$@" checkpoint.path=$model-codes && run "$@" checkpoint.path=$model-kept fsdp.sharding_strategy=NO_SHARD &&
+        same $model-codes/step-00000004 $model-kept/step-00000004 &&
+        run "$@" checkpoint.path=$model-thrice fsdp.activation_checkpointing=full train.steps=2 &&
+        run "$@" checkpoint.path=$model-thrice && same $model-codes/step-00000004 $model-thrice/step-00000004
+    ok $? "$model: held in codes by each rank, recomputed, resumed: the same bits"
+done
 run -n 2 run.yaml fsdp.param_dtype=float32 log.metrics=wide.jsonl
 ok "$([ $? = 0 ] && near "$(last wide.jsonl 2)" "$(last qwen3_moe.jsonl 2)" 0.01; echo $?)" "parameters in fp32"
 run -n 2 run.yaml model.linear_grad_dtype=float8_e5m2 log.metrics=e5m2.jsonl
@@ -131,6 +139,13 @@ workspace() { # settings: MiB
 }
 plain=$(workspace model.linear_targets=all-linear) f8=$(workspace)
 ok "$(awk -v a="$plain" -v b="$f8" 'BEGIN { exit !(a > 0 && b > a + 1) }'; echo $?)" "the plan counts the codes: $plain, $f8 MiB"
+unsharded() { # settings: KiB of unsharded parameters
+    run --dump-schedule -n 2 run.yaml fsdp.gather_dtype=float8_e4m3 "$@"
+    sed -n 's/^ *unsharded parameters, .* \([0-9.]*\) KiB$/\1/p' log
+}
+decoded=$(unsharded model.linear_targets=all-linear) codes=$(unsharded)
+ok "$(awk -v a="$decoded" -v b="$codes" 'BEGIN { exit !(b > 0.5 * a && b < 0.9 * a) }'; echo $?)" \
+    "gathered copies of experts are codes: $codes KiB, decoded $decoded"
 
 echo "1..$n"
 exit $bad

@@ -72,9 +72,11 @@ ok "$([ $? = 1 ] && holds err 'finds no checkpoint in job, although one was save
     "if its own are gone, it does not begin once more"
 
 run -n 2 run.yaml checkpoint.path=renamed train.steps=2 && mv renamed/step-00000002 renamed/step-00000009
-"$launch" -n 2 run.yaml checkpoint.path=renamed train.steps=8 >log 2>err
-ok "$([ $? = 1 ] && holds err 'step-00000009 is a checkpoint of step 2' && holds err 'rename it to step-00000002'; echo $?)" \
-    "a checkpoint of another name than its step"
+for from in auto ./renamed/step-00000009; do
+    "$launch" -n 2 run.yaml checkpoint.path=renamed checkpoint.resume=$from train.steps=8 >log 2>err
+    ok "$([ $? = 1 ] && holds err 'step-00000009 is a checkpoint of step 2' && holds err 'rename it to step-00000002'; echo $?)" \
+        "a checkpoint of another name than its step, from $from"
+done
 
 # ---- units cut in chunks ----------------------------------------------------------------------------
 

@@ -196,6 +196,23 @@ static const void *round_rows(struct grouped *g, const void *x, enum fsdp_dtype 
     return room;
 }
 
+/* The weights, which are codes, as values. */
+static const void *decode_weights(struct grouped *g)
+{
+    const struct nn_grouped *a = g->args;
+    const size_t matrix = (size_t)a->nin * (size_t)a->nout;
+    float *room = g->work;
+
+    g->work += weights_nelem(a);
+    for (int e = 0; e < a->experts; e++) {
+        const struct nn_matrix from = {nn_grouped_w(a, e), a->nin, false, a->w_dtype, a->f8.dtype};
+        const struct nn_f8_operand shape = {
+            .rows = a->nout, .cols = a->nin, .codes_amax = nn_grouped_amax(a, e)};
+        nn_cpu_f8_matrix(&from, &shape, nn_at(room, FSDP_BF16, (size_t)e * matrix));
+    }
+    return room;
+}
+
 /* What the way reads becomes values of codes. */
 static void round_operands(struct grouped *g)
 {
@@ -211,7 +228,8 @@ static void round_operands(struct grouped *g)
     if (g->way != NN_FORWARD)
         v->dy = round_rows(g, a->dy, a->dtype, a->f8.grad_dtype, dy, (size_t)a->nout);
     if (g->way != NN_TO_WEIGHT)
-        v->w = round_rows(g, a->w, a->w_dtype, a->f8.dtype, w, a->stride);
+        v->w = a->w_amax ? decode_weights(g)
+                         : round_rows(g, a->w, a->w_dtype, a->f8.dtype, w, a->stride);
 }
 
 static void sum_bias(const struct nn_linear *one)

@@ -200,18 +200,19 @@ __global__ void f8_decode_kernel(__nv_bfloat16 *out, int to_ld, const T *x, matr
     store8_last(out, to + at.col, to + (size_t)m.ncols, true, v);
 }
 
+/* Those of row r are amax[r * step]. */
 __global__ void f8_value_kernel(__nv_bfloat16 *out, int to_ld, const uint8_t *x, matrix m,
-                                const double *amax)
+                                const double *amax, size_t step)
 {
     typedef fsdp_pack<uint8_t, VEC> few;
     const lot_of_row at = my_lot(m.ncols);
     const size_t from = at.row * m.ld + at.col, to = at.row * (size_t)to_ld;
-    const float scale = nn_f8_gathered_scale(*amax);
     few read;
     float v[VEC];
 
     if (at.row >= (size_t)m.nrows)
         return;
+    const float scale = nn_f8_gathered_scale(amax[at.row * step]);
     if (m.aligned && at.col + VEC <= (size_t)m.ncols)
         read = *(const few *)(x + from);
     else
@@ -233,7 +234,7 @@ extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (a->codes_amax) {
         LAUNCH(lane, (f8_value_kernel), nblocks, THREADS, (__nv_bfloat16 *)a->out, a->to_ld,
-               (const uint8_t *)a->x, matrix_of_codes(a), a->codes_amax);
+               (const uint8_t *)a->x, matrix_of_codes(a), a->codes_amax, a->amax_step);
         return fsdp_cuda_launched(lane, "f8_decode", err);
     }
     LAUNCH_FOR(a->dtype, lane, f8_decode_kernel, nblocks, THREADS, (__nv_bfloat16 *)a->out,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products of experts in 8 bits. x, or dy, of all places and w of all experts have one scale each,
- * so that one pass finds the greatest absolute value of each, however many experts there are.
+ * so that one pass finds the greatest absolute value of each, however many experts there are. A w
+ * that was gathered in codes keeps them and their scales.
  *
  * Where the host knows the rows of each expert, a product of codes for each, whose dimensions must
- * be multiples of 16. Of y and dx, rows beyond such a multiple are a product of 16 rows, of which
- * those that the expert has are stored. Of dw, which is a sum over rows, zeros follow them.
+ * be multiples of 16. For y and dx, the rows beyond such a multiple are a product of 16 rows, of
+ * which only the expert's are stored. For dw, a sum over rows, zeros follow the expert's last row.
  *
  * Elsewhere the values of the codes are multiplied as bf16: expert by expert by cuBLASLt, or all of
  * them in one launch, whose rows the device alone knows.
@@ -16,14 +17,17 @@
 
 enum { LEAST_CAPABILITY = 89, MOST_NELEM = 1 << 30 /* in one launch */ };
 
-/* What is rounded with one scale: `nrows` times `ncols` elements, ld apart. Places are one row, and
- * an expert's matrix is one. */
+/* What is rounded with one scale: `nrows` times `ncols` elements, ld apart. The places of all
+ * experts are one row; of weights, each expert's matrix is a row. */
 struct operand {
     const void *x;
     enum fsdp_dtype dtype, f8;
     size_t nrows, ncols, ld;
-    int width;          /* of a place */
-    size_t nelem, room; /* as codes without space; in work, elements of fp32 */
+    const double *codes_amax; /* as nn_grouped.w_amax; NULL: x is of dtype */
+    size_t amax_step;
+    int width;    /* of a place */
+    size_t nelem; /* without the space between rows */
+    size_t room;  /* in work, elements of fp32 */
     uint32_t *amax;
     float *scale;
     void *out;
@@ -63,6 +67,8 @@ static struct operand of_weights(const struct nn_grouped *a, size_t room)
                             .nrows = (size_t)a->experts,
                             .ncols = matrix,
                             .ld = a->stride,
+                            .codes_amax = a->w_amax,
+                            .amax_step = a->amax_step,
                             .nelem = (size_t)a->experts * matrix,
                             .room = room};
 }
@@ -97,13 +103,16 @@ static int over_all(const struct grouped_f8 *g, const struct operand *o, enum fs
     for (size_t from = 0; from < o->ncols; from += most) {
         const size_t n = o->ncols - from < most ? o->ncols - from : most;
         const size_t row = (n + 7) / 8 * 8;
-        const struct nn_cuda_f8 piece = {.x = nn_at(o->x, o->dtype, from),
+        const struct nn_cuda_f8 piece = {.x = o->codes_amax ? (const uint8_t *)o->x + from
+                                                            : nn_at(o->x, o->dtype, from),
                                          .ld = (int)(o->nrows == 1 ? row : o->ld),
                                          .nrows = (int)o->nrows,
                                          .ncols = (int)n,
                                          .dtype = o->dtype,
                                          .f8 = o->f8,
                                          .kind = NN_F8_TENSOR,
+                                         .codes_amax = o->codes_amax,
+                                         .amax_step = o->amax_step,
                                          .amax = o->amax,
                                          .scale = o->scale,
                                          .out = nn_at(o->out, out_dtype, from),
@@ -117,7 +126,7 @@ static int find_scales(const struct grouped_f8 *g, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_zero(g->lane, g->a.amax, 2 * sizeof *g->a.amax, err));
     FSDP_TRY(over_all(g, &g->a, FSDP_BF16, nn_cuda_f8_amax, err));
-    return over_all(g, &g->b, FSDP_BF16, nn_cuda_f8_amax, err);
+    return g->b.codes_amax ? FSDP_OK : over_all(g, &g->b, FSDP_BF16, nn_cuda_f8_amax, err);
 }
 
 /* Codes of an operand as it lies. */
@@ -264,20 +273,36 @@ static int multiply_tail(const struct grouped_f8 *g, const struct nn_product *al
     return nn_cuda_store(g->lane, &to, g->rest, all->beta, err);
 }
 
-/* y or dx. The library takes biases in the type of a 16-bit output alone. */
-static int multiply_rows(const struct grouped_f8 *g, int e, struct fsdp_err *err)
+/* *out: the codes of expert e's w, along what is summed. Their scale is that of g->b. */
+static int weight_codes(const void **out, const struct grouped_f8 *g, int e, struct fsdp_err *err)
 {
     const struct nn_grouped *a = g->args;
     const size_t matrix = (size_t)a->nin * (size_t)a->nout;
-    uint8_t *const w = (uint8_t *)g->b.out + (size_t)e * matrix;
-    struct nn_product all = product_of(g, e);
-    const struct nn_cuda_f8 lies = {.nrows = a->transposed ? a->nin : a->nout,
-                                    .ncols = a->transposed ? a->nout : a->nin,
-                                    .out = w};
-    const int whole = all.m / NN_CUDA_F8_TAIL * NN_CUDA_F8_TAIL;
+    uint8_t *const made = (uint8_t *)g->b.out + (size_t)e * matrix;
+    struct nn_cuda_f8 lies = {.nrows = a->transposed ? a->nin : a->nout,
+                              .ncols = a->transposed ? a->nout : a->nin,
+                              .out = made};
 
-    if (!w_lies_along(g))
-        FSDP_TRY(turn(g, &g->b, lies, (size_t)e * a->stride, err));
+    *out = made;
+    if (!a->w_amax)
+        return w_lies_along(g) ? FSDP_OK : turn(g, &g->b, lies, (size_t)e * a->stride, err);
+    lies.x = nn_grouped_w(a, e);
+    lies.ld = lies.ncols;
+    lies.codes_amax = nn_grouped_amax(a, e);
+    lies.scale = g->b.scale;
+    lies.down = !w_lies_along(g);
+    *out = lies.down ? made : lies.x;
+    return nn_cuda_f8_encode(g->lane, &lies, err);
+}
+
+/* y or dx. The library takes biases in the type of a 16-bit output alone. */
+static int multiply_rows(const struct grouped_f8 *g, int e, struct fsdp_err *err)
+{
+    struct nn_product all = product_of(g, e);
+    const int whole = all.m / NN_CUDA_F8_TAIL * NN_CUDA_F8_TAIL;
+    const void *w;
+
+    FSDP_TRY(weight_codes(&w, g, e, err));
     take_codes(&all, g, (uint8_t *)g->a.out + (size_t)g->first[e] * (size_t)all.k, w);
     struct nn_product most = all;
     most.m = whole;
@@ -317,7 +342,7 @@ static int by_codes(const struct grouped_f8 *g, struct fsdp_err *err)
     /* The last expert's tail reads rows that are not there. */
     FSDP_TRY(fsdp_zero(g->lane, (uint8_t *)g->a.out + g->a.nelem,
                        (size_t)NN_CUDA_F8_TAIL * (size_t)g->a.width, err));
-    if (w_lies_along(g))
+    if (w_lies_along(g) && !g->b.codes_amax)
         FSDP_TRY(encode_whole(g, &g->b, err));
     return each_expert(g, multiply_rows, err);
 }
@@ -335,8 +360,10 @@ static bool fits_library(const struct grouped_f8 *g)
     const struct nn_grouped *a = g->args;
     const size_t step =
         g->way == NN_TO_WEIGHT ? a->stride * fsdp_dtype_nbytes(a->dw_dtype) : NN_CUDA_F8_ALIGN;
+    const bool has_codes = a->w_amax && g->way != NN_TO_WEIGHT;
     return a->nin % NN_CUDA_F8_ALIGN == 0 && a->nout % NN_CUDA_F8_ALIGN == 0 &&
-           is_aligned(a->out) && is_aligned(a->b) && step % NN_CUDA_F8_ALIGN == 0;
+           is_aligned(a->out) && is_aligned(a->b) && step % NN_CUDA_F8_ALIGN == 0 &&
+           (!has_codes || (is_aligned(a->w) && a->stride % NN_CUDA_F8_ALIGN == 0));
 }
 
 /* Each reason is told once. */
@@ -352,11 +379,12 @@ static void tell_once(const struct nn_grouped *a, int capability, bool small)
                      capability / 10, capability % 10);
     } else if (small) {
         if (!atomic_flag_test_and_set(&few))
-            fsdp_log(FSDP_LOG_WARN,
-                     "experts: %d rows for %d experts are too few for products in 8 bits, which "
-                     "need more than %d rows an expert on average: they are computed in bf16, with "
-                     "the same values; raise train.micro_batch_size",
-                     a->nplaces, a->experts, NN_CUDA_SMALL_GROUP);
+            fsdp_log(
+                FSDP_LOG_WARN,
+                "experts: %d rows for %d experts are too few for products in 8 bits, which "
+                "need more than %d rows an expert on average: they are computed in bf16, which "
+                "takes longer than without 8 bits; raise train.micro_batch_size",
+                a->nplaces, a->experts, NN_CUDA_SMALL_GROUP);
     } else if (!atomic_flag_test_and_set(&odd)) {
         fsdp_log(
             FSDP_LOG_WARN,

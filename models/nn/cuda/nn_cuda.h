@@ -122,15 +122,15 @@ struct nn_cuda_f8 {
     enum fsdp_dtype dtype, f8;
     enum nn_f8_scale kind;
     const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is of dtype */
+    size_t amax_step;         /* decode: from that of one row to that of the next */
     uint32_t *amax;           /* of what is no codes */
     void *scale;
     void *out;
     bool down;
     int to_ld;
-    /* Of codes with one scale that lie down, not of codes before: out is (ncols, padded), a
-     * multiple of NN_CUDA_F8_ALIGN, and nrows, which then may be any number, is followed by zeros;
-     * 0: nrows.
-     */
+    /* encode with `down` and one scale, where x is no codes: a line of out has `padded` codes, a
+     * multiple of NN_CUDA_F8_ALIGN, of which those behind the nrows of x are zeros. nrows is any
+     * number then. 0: a line has nrows. */
     int padded;
 };
 /* With one scale, or of an x that is codes of E4M3 already, which lie at multiples of

@@ -244,10 +244,16 @@ static void take_memory(struct scale_chart *c, const struct settings *s)
     for (int i = 0; i < s->nsettings; i++)
         memcpy(&c->value[MEMORY][i * b->nparts], values[i], (size_t)b->nparts * sizeof(double));
     b->unit = "GiB";
-    if (own->limit_nbytes > 0) {
-        b->limit = own->limit_nbytes / gib;
+    const double plan = own->plan_limit_nbytes + own->reserved_nbytes;
+    const bool by_plan =
+        own->plan_limit_nbytes > 0 && (own->limit_nbytes <= 0 || plan < own->limit_nbytes);
+    if (own->limit_nbytes > 0 || by_plan) {
+        b->limit = (by_plan ? plan : own->limit_nbytes) / gib;
         b->most = 1.5 * b->limit;
-        snprintf(c->limit, sizeof c->limit, "a GPU has %.1f", b->limit);
+        if (by_plan)
+            snprintf(c->limit, sizeof c->limit, "memory_limit %.1f", own->plan_limit_nbytes / gib);
+        else
+            snprintf(c->limit, sizeof c->limit, "a GPU has %.1f", b->limit);
         b->limit_label = c->limit;
     }
 }

@@ -23,14 +23,17 @@ static json_t *with_band(const struct answer *a, double value, bool per_time)
 static json_t *point_json(const struct answer *a)
 {
     json_t *row = json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "gpus", a->nranks,
-        "nodes", a->nnodes, "shard_size", a->shard_nranks, "micro_batch_rows", a->micro_rows,
-        "accumulation", a->accumulation, "tokens_per_step", json_number(a->step_tokens), "step_s",
-        with_band(a, a->step_s, false), "tokens_per_s_per_gpu", with_band(a, a->tokens_s_gpu, true),
-        "mfu", a->mfu > 0 ? with_band(a, a->mfu, true) : json_null(), "exposed_s",
+        "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "gpus",
+        a->nranks, "nodes", a->nnodes, "shard_size", a->shard_nranks, "micro_batch_rows",
+        a->micro_rows, "accumulation", a->accumulation, "tokens_per_step",
+        json_number(a->step_tokens), "step_s", with_band(a, a->step_s, false),
+        "tokens_per_s_per_gpu", with_band(a, a->tokens_s_gpu, true), "mfu",
+        a->mfu > 0 ? with_band(a, a->mfu, true) : json_null(), "exposed_s",
         json_number(a->times.exposed_s), "memory_bytes",
-        json_number(a->device_nbytes + a->reserved_nbytes), "device_bytes",
-        json_number(a->limit_nbytes), "fits", a->fits, "extrapolated", a->band.extrapolated);
+        json_number(a->device_nbytes + a->reserved_nbytes), "planned_bytes",
+        json_number(a->device_nbytes), "device_bytes", json_number(a->limit_nbytes),
+        "memory_limit_bytes", json_number(a->plan_limit_nbytes), "fits", a->fits, "extrapolated",
+        a->band.extrapolated);
 
     if (row && a->tokens > 0) {
         json_object_set_new(row, "seconds", json_number(a->bill.seconds));

@@ -86,7 +86,7 @@ static void tell_short(const struct scale *s, FILE *to)
     if (device)
         fprintf(to, "  ! does not fit: a GPU has %.1f GiB\n", a->limit_nbytes / gib);
     else if (plan)
-        fprintf(to, "  ! does not fit: fsdp.memory_limit is %.1f GiB\n",
+        fprintf(to, "  ! does not fit: fsdp.memory_limit is %.1f GiB, without the context\n",
                 a->plan_limit_nbytes / gib);
     else if (host)
         fprintf(to, "  ! does not fit: on %d GPUs a node's host holds %.0f GiB, and has %.0f\n",

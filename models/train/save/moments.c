@@ -401,7 +401,7 @@ void train_moments_report(const struct train_moments *m)
     if (m->average_left)
         fsdp_log(FSDP_LOG_WARN,
                  "%s holds an average of the weights, and this run keeps none: set optim.ema_decay "
-                 "to go on with it",
+                 "to continue it",
                  ckpt_path(m->ckpt));
 }
 
