@@ -184,7 +184,7 @@ static int compare_paths(const struct tool *tool, const struct ckpt_diff_args *a
     json_decref(out.json);
     ckpt_close(ckpts[0]);
     ckpt_close(ckpts[1]);
-    return fflush(stdout) || ferror(stdout) ? TROUBLE : status;
+    return tool_flush(tool, SAME) == SAME ? status : TROUBLE;
 }
 
 int main(int argc, char **argv)

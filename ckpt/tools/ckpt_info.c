@@ -38,8 +38,8 @@ static const struct fsdp_cli_program program = {
     .name = "ckpt-info",
     .usage = "[options] CHECKPOINT\n--gc [--dry-run] [--older AGE] [--whole-bucket] FOLDER",
     .purpose =
-        "Shows what a checkpoint holds. It reads headers and finds missing, truncated and stray "
-        "files; ckpt-verify also reads the data.\n"
+        "Shows what a checkpoint holds. It reads headers and finds missing and truncated "
+        "files, and shards of another save; ckpt-verify also reads the data.\n"
         "\n" TOOL_CHECKPOINT_HELP "\n"
         "\nWith --gc, it removes what saves, removals and tools left unfinished in FOLDER or "
         "below an address: *.tmp.*, *.del.*, files in a store that no manifest names, and "

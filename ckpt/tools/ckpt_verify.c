@@ -12,9 +12,9 @@ static const struct fsdp_cli_note exits[] = {
 static const struct fsdp_cli_program program = {
     .name = "ckpt-verify",
     .usage = "[options] CHECKPOINT",
-    .purpose = "Proves that a checkpoint is as it was saved: no file is missing, truncated, stray "
-               "or overlapping, and every checksum and tensor fingerprint is right. It prints one "
-               "line per fault.\n"
+    .purpose = "Proves that a checkpoint is as it was saved: no file is missing, truncated or "
+               "overlapping, no shard is of another save, and every checksum and tensor "
+               "fingerprint is right. It prints one line per fault.\n"
                "\n" TOOL_CHECKPOINT_HELP,
     .groups = groups,
     .examples = "ckpt-verify checkpoints\n"

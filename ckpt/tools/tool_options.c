@@ -100,8 +100,8 @@ const struct fsdp_cli_option tool_output_rows[] = {
      .help = "the file or folder to write"},
     {"dtype", .arg = "TYPE", .kind = FSDP_CLI_OWN, .offset = AT(args.dtype), .words = dtypes,
      .parse = take_dtype,
-     .help = "cast floating-point tensors to float32, bfloat16, float16, ... (default: keep the "
-             "stored type)"},
+     .help = "cast floating-point tensors to float32, bfloat16, float16, ...; an optimizer's keep "
+             "theirs with float16 and smaller types (default: keep the stored type)"},
     {"map", .arg = "MAP", .kind = FSDP_CLI_OWN, .parse = tool_take_map, .words = tool_maps,
      .is_file = true,
      .help = "rename tensors. MAP is a file of rules FROM -> TO, or one of torchtitan-to-hf, "

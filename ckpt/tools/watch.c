@@ -263,6 +263,10 @@ static int watch_on(struct watcher *w, struct fsdp_err *err)
         FSDP_TRY(look(w, err));
         if (w->worked)
             continue;
+        if (w->over && !w->nknown)
+            return fsdp_err_set(err, FSDP_ENOTFOUND,
+                                "'%s' is no folder of checkpoints, or the run has saved none",
+                                w->args->root);
         if (w->over && !w->npending)
             return FSDP_OK;
         if (w->over && gives_up(w))

@@ -146,11 +146,12 @@ const struct fsdp_cli_program launch_options = {
                "Under srun (--mpi=pmix or none) and mpirun, each started task is a rank. "
                "Otherwise -n starts N ranks on this machine (default: 1).",
     .groups = groups,
-    .notes = "PROGRAM gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR "
-             "and MASTER_PORT.\n"
-             "\nCtrl-C or SIGTERM asks all ranks to save and exit, however long that takes; a "
-             "second one ends them at once. SIGUSR1 and SIGUSR2 are passed on; ranks that train "
-             "treat them as a first SIGTERM.",
+    .notes =
+        "PROGRAM gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR "
+        "and MASTER_PORT.\n"
+        "\nCtrl-C, SIGTERM or SIGHUP asks all ranks to save and exit, however long that takes; a "
+        "second one ends them at once. SIGUSR1 and SIGUSR2 are passed on; ranks that train "
+        "treat them as a first SIGTERM.",
     .examples = "fsdp-launch -n 4 run.yaml train.steps=100\n"
                 "srun --mpi=pmix fsdp-launch --requeue run.yaml\n"
                 "fsdp-launch --sbatch run.yaml --nodes 8 --submit",

@@ -321,6 +321,29 @@ static int check_histograms(const struct config *c, struct fsdp_err *err)
                          against);
 }
 
+/* What a run would write in a folder whose name is "~". */
+static int check_home(const struct config *c, struct fsdp_err *err)
+{
+    const struct {
+        const char *key, *path;
+    } all[] = {{"checkpoint.path", c->checkpoint.path},
+               {"checkpoint.staging", c->checkpoint.staging},
+               {"data.cache", c->data.cache},
+               {"log.metrics", c->log.metrics},
+               {"log.tensorboard", c->log.tensorboard},
+               {"log.prometheus", c->log.prometheus},
+               {"log.html", c->log.html},
+               {"log.trace", c->log.trace}};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (!strncmp(all[i].path, "~/", 2))
+            return config_refuse(c, all[i].key, err,
+                                 "'%s' begins with ~, which only a shell replaces by the home "
+                                 "folder: write the whole path (./~ is a folder of that name)",
+                                 all[i].path);
+    return FSDP_OK;
+}
+
 /* Node exporter passes other names over without a word. */
 static int check_log(const struct config *c, struct fsdp_err *err)
 {
@@ -439,6 +462,7 @@ int config_load(struct config **out, const char *path, int noverrides, char *con
     FSDP_TRY_GOTO(check_optim(config, err), out);
     FSDP_TRY_GOTO(check_data(config, err), out);
     FSDP_TRY_GOTO(check_lora(config, err), out);
+    FSDP_TRY_GOTO(check_home(config, err), out);
     FSDP_TRY_GOTO(check_log(config, err), out);
     FSDP_TRY_GOTO(check_rest(config, err), out);
     *out = config;

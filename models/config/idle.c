@@ -7,6 +7,8 @@
 
 /* Of fsdp.loss_scale: true, or auto while a type is float16. */
 static const char SCALED[] = "true";
+/* Of lora.r: above 0, or with the adapters of lora.path. */
+static const char ADAPTED[] = "";
 
 /* `key` has an effect where `needs` is one of the words (NULL: where it is not empty). */
 static const struct {
@@ -16,7 +18,15 @@ static const struct {
     {"model.linear_grad_dtype", "model.linear_dtype", "float8_e4m3"},
     {"model.linear_scales", "model.linear_dtype", "float8_e4m3"},
     {"model.linear_targets", "model.linear_dtype", "float8_e4m3"},
+    {"lora.alpha", "lora.r", ADAPTED},
+    {"lora.dropout", "lora.r", ADAPTED},
+    {"lora.targets", "lora.r", ADAPTED},
+    {"lora.target_parameters", "lora.r", ADAPTED},
+    {"lora.modules_to_save", "lora.r", ADAPTED},
+    {"lora.rslora", "lora.r", ADAPTED},
+    {"lora.dora", "lora.r", ADAPTED},
     {"data.text_key", "data.format", "jsonl"},
+    {"data.train_on", "data.format", "jsonl"},
     {"data.on_bad_line", "data.format", "jsonl"},
     {"data.weight_key", "data.format", "jsonl"},
     {"data.too_long", "data.format", "jsonl"},
@@ -90,6 +100,12 @@ static bool has_effect(const struct config *config, int i, char *value)
             return true;
     }
 
+    if (idle[i].words == ADAPTED) {
+        config_value(value, config, "lora.path");
+        const bool has_path = *value && strcmp(value, "\"\"") != 0;
+        config_value(value, config, "lora.r");
+        return has_path || config->lora.r > 0;
+    }
     if (!strcmp(idle[i].key, "fsdp.offload_slots") &&
         (config->fsdp.offload_activations || config->fsdp.offload_gradients))
         return true;

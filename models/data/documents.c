@@ -67,10 +67,11 @@ static int judge_length(struct data_documents *d, size_t *used, size_t ntokens, 
         *used = 0;
     else if (d->too_long == DATA_REFUSE)
         return fsdp_err_set(err, FSDP_EINVAL,
-                            "%s: a document of %zu tokens, and a row has %zu (data.seq_len + "
-                            "1); data.too_long can %struncate%s it",
-                            where, ntokens, most, d->pairs ? "" : "split, ",
-                            d->pairs ? "" : " or drop");
+                            "%s: a document of %zu tokens, and a row has %zu (data.seq_len + 1); "
+                            "data.too_long %s",
+                            where, ntokens, most,
+                            d->pairs ? "can truncate it; pairs are neither split nor dropped"
+                                     : "can split, truncate or drop it");
     return FSDP_OK;
 }
 

@@ -104,9 +104,23 @@ static void warn_left_out(const struct data_files *files)
     }
 }
 
+/* A token that the model lacks ends the run, perhaps late. */
+static void warn_vocabulary(const struct data_files *files, const struct data_opts *opts)
+{
+    for (int i = 0; i < files->nfiles && opts->vocab_size > 0; i++) {
+        const struct tokens *index = files->files[i].index;
+        if (index && tokens_info(index)->vocab_size > opts->vocab_size)
+            fsdp_log(FSDP_LOG_WARN,
+                     "%s: its tokenizer has %d tokens, and the model %d: the first token that the "
+                     "model lacks ends the run",
+                     files->files[i].path, tokens_info(index)->vocab_size, opts->vocab_size);
+    }
+}
+
 void data_files_warn(struct data_files *files, const struct data_opts *opts)
 {
     warn_left_out(files);
+    warn_vocabulary(files, opts);
     if (opts->format == DATA_TEXT)
         look_at_text(files);
     else if (opts->format != DATA_JSONL)

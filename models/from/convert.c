@@ -215,6 +215,13 @@ int from_convert(char **yaml, char **summary, const char *path, struct fsdp_err 
         return rc;
     job->path = path;
     FSDP_TRY_GOTO(from_leaves_read(&job->leaves, path, "", err), out);
+    if (from_leaves_find(&job->leaves, "model.path") ||
+        from_leaves_find(&job->leaves, "train.steps")) {
+        rc = fsdp_err_set(err, FSDP_EINVAL,
+                          "%s: is a configuration of fsdp-launch already: start it without --from",
+                          path);
+        goto out;
+    }
     if (!(source = recognize(&job->leaves))) {
         rc = fsdp_err_set(err, FSDP_EINVAL,
                           "%s: neither a configuration of accelerate nor of DeepSpeed: none of "

@@ -34,7 +34,8 @@ int generate_batch_nrows(const struct generate_batch *b);
 int generate_batch_room(const struct generate_batch *b);
 
 /* Sets the output: path, or NULL for standard output. A file is written as PATH.part, a whole
- * line at a time, and renamed to PATH at the end. FSDP_EEXIST where either is there already, unless
+ * line at a time, and renamed to PATH at the end. FSDP_EINVAL where one of them is the file of the
+ * prompts. FSDP_EEXIST where either is there already, unless
  * `overwrite`. With `resume`, the lines that PATH.part has are not made again; FSDP_EINVAL where
  * they are not of these prompts. Local, blocks. */
 int generate_batch_output(struct generate_batch *b, const char *path, bool overwrite, bool resume,

@@ -14,7 +14,7 @@ int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struc
     }
     if (!cuda) {
         *out = &nn_cpu_ops;
-        return nn_blas_has_room(err);
+        return nn_blas_keep_room(err);
     }
     if (!cuda->nn_ops || cuda->nn_ops->abi != NN_OPS_ABI)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,

@@ -631,9 +631,11 @@ int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struc
  */
 const char *nn_blas_kernels(void);
 
-/* FSDP_ENOMEM where a limit of this process leaves the BLAS library no memory of its own for
- * fsdp_cpu_threads() threads. */
-int nn_blas_has_room(struct fsdp_err *err);
+/* Where this process has a limit of address space, keeps as much as the BLAS library takes for
+ * fsdp_cpu_threads() threads until leave_room, which is called before each of its products.
+ * FSDP_ENOMEM where there is not so much. keep_room: by one thread, while no product runs. */
+int nn_blas_keep_room(struct fsdp_err *err);
+void nn_blas_leave_room(void);
 
 /* Threads that the operators, and the device's arithmetic, use from now on; the BLAS library gets
  * one, since products are divided among these. Before models are described: scratch memory is a

@@ -238,7 +238,7 @@ static int print_summary(const struct tokenize_settings *set, const struct token
         fprintf(stderr,
                 "fsdp-tokenize: warning: no token counts in the loss, so training would learn "
                 "nothing: a chat needs a message with the role \"assistant\" that is not "
-                "empty\n");
+                "empty, a prompt a completion, and labels one that is not -100\n");
     return FSDP_OK;
 }
 

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "family/hf.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 #include "tokenize.h"
@@ -34,10 +36,35 @@ static int open_tokenizer(struct tokenize_text *t, const char *path, struct fsdp
     return FSDP_OK;
 }
 
+/* The first eos_token_id of the config.json in a model's folder, as a run takes it; -1: there is
+ * none. */
+static int model_end(int *out, const char *folder, struct fsdp_err *err)
+{
+    enum { MOST_VOCAB = 1 << 30, MOST_ENDS = 64 };
+    int ends[MOST_ENDS], nends = 0, nvocab = MOST_VOCAB;
+    struct hf_config *hf = NULL;
+    char *path = fsdp_sprintf(err, "%s/config.json", folder);
+
+    *out = -1;
+    int rc = !path ? FSDP_ENOMEM : access(path, F_OK) ? FSDP_OK : hf_config_open(&hf, path, err);
+    if (rc == FSDP_OK && hf)
+        rc = hf_ints(hf, "eos_token_id", -1, MOST_VOCAB, ends, MOST_ENDS, &nends, err);
+    if (rc == FSDP_OK && hf)
+        rc = hf_int(hf, "vocab_size", false, 1, MOST_VOCAB, &nvocab, err);
+    if (rc == FSDP_OK && nends && ends[0] < nvocab)
+        *out = ends[0];
+    hf_config_close(hf);
+    fsdp_free(path);
+    return rc;
+}
+
 static int choose_end(struct tokenize_text *t, const char *path, struct fsdp_err *err)
 {
-    const int32_t end = t->tokenizer ? tokenizer_eos(t->tokenizer) : -1;
+    int end;
 
+    FSDP_TRY(model_end(&end, path, err));
+    if (end < 0 && t->tokenizer)
+        end = tokenizer_eos(t->tokenizer);
     t->text.end = end;
     if (t->text.special != DATA_SPECIAL_EOS || end >= 0)
         return FSDP_OK;
@@ -46,7 +73,8 @@ static int choose_end(struct tokenize_text *t, const char *path, struct fsdp_err
         return FSDP_OK;
     }
     return fsdp_err_set(err, FSDP_EINVAL,
-                        "'%s' names no end token (eos_token of tokenizer_config.json), which "
+                        "'%s' names no end token (eos_token_id of config.json, or eos_token of "
+                        "tokenizer_config.json), which "
                         "--special eos puts behind documents; give --special model or none",
                         path);
 }

@@ -345,6 +345,8 @@ static int resume_from(struct train_start *s, const char *path, struct fsdp_err 
     if (!strcmp(path, s->resume)) {
         config_where(where, sizeof where, s->parts->config, "checkpoint.resume");
         rc = train_blame_missing(err, fsdp_err_prefix(err, rc, "%s: ", where), "checkpoint.resume");
+    } else if (rc) {
+        fsdp_err_hint(err, rc, "; checkpoint.resume may name an older one");
     }
     FSDP_TRY_GOTO(fsdp_oob_agree(s->oob, rc, err), out);
     int64_t step = ckpt_step(ckpt);

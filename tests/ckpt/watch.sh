@@ -182,6 +182,8 @@ if [[ $at != s3://* ]]; then
     ok "$([ $? = 1 ] && grep -q latest watch.err; echo $?)" "a folder in the place of \`latest\`: $(tail -n 1 watch.err)"
     timeout 60 "$BIN/ckpt-merge" --watch /dev/null -o "$at/null" --poll 0.1 --end-after 0 >watch.log 2>watch.err
     ok "$([ $? = 1 ] && grep -q /dev/null watch.err; echo $?)" "no folder of checkpoints: $(tail -n 1 watch.err)"
+    timeout 60 "$BIN/ckpt-merge" --watch "$from/typo" -o "$at/typo" --poll 0.1 --end-after 0 >watch.log 2>watch.err
+    ok "$([ $? = 1 ] && grep -q "typo' is no folder of checkpoints" watch.err; echo $?)" "nor one: $(tail -n 1 watch.err)"
 fi
 END=0 watcher "$from/ck" "$at/bad" --map no-such-map >watch.log 2>watch.err
 ok "$([ $? = 1 ] && grep -q no-such-map watch.err; echo $?)" "a wrong option ends it: $(tail -n 1 watch.err)"

@@ -118,6 +118,11 @@ gen --model greedy --max-tokens 12 --temperature 0.8 --seed 5 --prompts prompts.
 json "assert rows[5]['finish_reason'] == 'stop' and rows[5]['ntokens'] == [$one].index($end)" stopped
 ok $? "one that ends with the model's end token says so"
 refused "'out.jsonl' already exists (--overwrite replaces it)" 1 --model "$TINY" "${batch[@]}" -o out.jsonl
+cp prompts.jsonl own.jsonl && ln -s own.jsonl named.jsonl
+for own in own.jsonl named.jsonl; do
+    refused "'$own' holds the prompts: name another output" 1 --model "$TINY" --prompts own.jsonl -o $own --overwrite
+done
+ok "$(cmp -s prompts.jsonl own.jsonl; echo $?)" "which stay as they are"
 gen --model "$TINY" "${batch[@]}" -o out.jsonl --overwrite --seed 6 2>err && ! cmp -s out.jsonl <(head -n 6 out.jsonl.part 2>/dev/null)
 ok $? "--overwrite"
 rm -f out.jsonl

@@ -59,6 +59,10 @@ END
 "$tokenize" chats.jsonl -o chats.u16 --tokenizer chat >log 2>err && "$tokenize" --info chats.u16 --verify >got &&
     grep -q '^learned tokens' got && [ -s chats.u16.learned ]
 ok $? "chats, and which of their tokens are learned"
+cp -r chat ends && echo '{"vocab_size": 512, "eos_token_id": [7, 8]}' >ends/config.json
+echo '{"text": "two"}' >two.jsonl
+"$tokenize" two.jsonl -o ends.u16 --tokenizer ends >log 2>err && [ "$(tail -c 2 ends.u16 | od -An -tu2 | tr -d ' ')" = 7 ]
+ok $? "the end token of the folder's config.json, as in a run"
 "$tokenize" --decode chats.u16 --tokenizer chat >got 2>err &&
     [ "$(cat got)" = '<|begin|>user: two and two?<|end|><|begin|>assistant: four<|end|><|begin|>one two<|end|>' ]
 ok $? "by the model's own template"
@@ -119,7 +123,7 @@ killed() { # output, inputs
         sleep "$(awk -v a=$after 'BEGIN { print a / 10 }')"
         after=$((after + 2 + after / 4))
         kill -KILL $pid 2>/dev/null && kills=$((kills + 1))
-        wait $pid 2>/dev/null && break
+        { wait $pid 2>/dev/null || [ -e "$out" ]; } && break # it is there at once, and whole
         [ $after -lt 400 ] || return 1
     done
     echo $kills

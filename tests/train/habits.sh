@@ -132,7 +132,7 @@ ok "$([ $? != 0 ] && holds err "bad.jsonl:2:1: a pair has prompt, chosen and rej
 run -n 1 run.yaml "${pairs[@]}" data.path=bad.jsonl data.on_bad_line=skip
 ok $? "or left out, both answers of it"
 run -n 1 run.yaml "${pairs[@]}" data.seq_len=16
-ok "$([ $? != 0 ] && holds err "data.too_long can truncate it"; echo $?)" "refused: $(head -n 1 err)"
+ok "$([ $? != 0 ] && holds err "data.too_long can truncate it; pairs are neither split nor dropped"; echo $?)" "refused: $(head -n 1 err)"
 run -n 1 run.yaml "${pairs[@]}" data.seq_len=16 data.too_long=truncate
 ok $? "truncated"
 sed '3s/3 and 3/A long prompt that leaves no room: 3/' pairs.jsonl >long.jsonl
@@ -182,6 +182,10 @@ run -n 2 run.yaml "${grows[@]}" checkpoint.path=lost optim.lr=1e30 optim.warmup_
 ok "$([ $? = 0 ] && [ "$(wc -l <m.jsonl)" = 6 ] && holds log "no better held-out loss in 3 evaluations; none was a finite number" &&
     holds err "the held-out loss is nan: it is not the best one" && [ ! -e lost/best ] && [ -d lost/step-00000006 ]; echo $?)" \
     "evaluations that are all NaN end a run, which has no best checkpoint"
+for key in checkpoint.path log.metrics log.html data.cache; do
+    refused "$key: '~/here' begins with ~" "$key=~/here"
+done
+ok "$([ ! -e '~' ]; echo $?)" "no folder is called ~"
 refused "train.early_stop: needs evaluations" train.early_stop=1
 refused "checkpoint.keep_best: needs data.eval_path" checkpoint.keep_best=true
 

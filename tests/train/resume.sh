@@ -38,6 +38,9 @@ cp -r whole parts && rm -r parts/step-00000006 && cp whole.jsonl parts.jsonl
 run -n 3 sgd.yaml checkpoint.path=parts log.metrics=parts.jsonl
 ok "$([ $? = 0 ] && holds log 'resumes from parts/step-00000003'; echo $?)" "its second half, once more"
 ok "$(same whole/step-00000006 parts/step-00000006; echo $?)" "weights, momentum and average are bit-equal"
+"$BIN/ckpt-reshard" whole/step-00000006 -o half --world 2 --dtype float16 >log 2>err && "$BIN/ckpt-diff" half whole/step-00000006 >log 2>err
+ok "$([ $? = 1 ] && [ "$(grep -c '^dtype .*F16 and F32' log)" -ge 20 ] && ! grep '^dtype .*F16' log | grep -q momentum_buffer &&
+    grep -q '^dtype .*model' log; echo $?)" "cast to float16, the optimizer's state keeps its type"
 ok "$(cmp -s <(numbers whole.jsonl) <(numbers parts.jsonl); echo $?)" "and so are the metrics"
 ok "$(! same whole/step-00000003 whole/step-00000006; echo $?)" "which are others than before it"
 

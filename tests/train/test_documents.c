@@ -94,7 +94,8 @@ static const char lines[] = "{\"text\": \"abc\"}\n"
                             "{\"input_ids\": [65, 98, 99], \"labels\": [-100, -100, 99]}\n"
                             "{\"text\": \"\"}\n"
                             "{\"text\": \"abcdefghijklmnop\"}\n"
-                            "{\"input_ids\": [100, 101, 102]}";
+                            "{\"attention_mask\": [0, 1, 1, 1, 0], \"input_ids\": [7, 100, 101, "
+                            "102, 7]}";
 
 static void check_jsonl(void)
 {
@@ -197,6 +198,12 @@ static void check_bad(void)
     refuse("{\"input_ids\": [1, 99999999999]}", FSDP_EINVAL, 15, "token 99999999999");
     refuse("{\"input_ids\": [1, 2.5]}", FSDP_EINVAL, 15, "not a whole number");
     refuse("{\"input_ids\": [1, 2], \"labels\": [1]}", FSDP_EINVAL, 15, "as long as input_ids");
+    refuse("{\"input_ids\": [1, 2], \"attention_mask\": [1]}", FSDP_EINVAL, 15,
+           "attention_mask is");
+    refuse("{\"input_ids\": [1, 2], \"attention_mask\": [1, 2]}", FSDP_EINVAL, 15,
+           "other than 0 and 1");
+    refuse("{\"input_ids\": [1, 2], \"attention_mask\": [1, -1]}", FSDP_EINVAL, 15,
+           "other than 0 and 1");
     refuse("{\"input_ids\": [1, 2], \"labels\": [1, 3]}", FSDP_EINVAL, 15, "nor -100");
     put("bad.jsonl", "{\"text\": \"\"}\n", 13);
     ok(open_data(&data, "bad.jsonl", DATA_JSONL, true) == FSDP_EINVAL &&

@@ -97,6 +97,12 @@ for setting in 'fsdp.two_level=true fsdp.sharding_strategy=NO_SHARD' 'fsdp.resha
     'fsdp.wrap_modules=[model.layers.0]'; do
     warned "has no effect while fsdp." "${setting%%=*} without effect" -n 2 run.yaml $setting
 done
+for setting in lora.alpha=3 lora.dora=true 'lora.targets=[foo]' 'lora.modules_to_save=[lm_head]' lora.rslora=true; do
+    warned "${setting%%=*} has no effect while lora.r is 0" "$setting without adapters" run.yaml "$setting"
+done
+warned "data.train_on has no effect while data.format is text" "data.train_on of plain text" run.yaml data.train_on=last
+cp -r model strange && sed -i 's/"vocab_size"/"eos_token_id": 999, "vocab_size"/' strange/config.json
+warned "its eos_token_id 999 is none of the model's 256 tokens" "an end token that the model lacks" run.yaml model.path=strange
 warned "fsdp.two_level has no effect" "two levels on one node" -n 2 run.yaml fsdp.two_level=true
 warned "4 units cannot be gathered ahead while fsdp.limit_all_gathers is 1" "prefetch beyond the limit" -n 2 run.yaml \
     fsdp.forward_prefetch=4 fsdp.limit_all_gathers=1

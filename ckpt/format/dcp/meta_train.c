@@ -298,6 +298,10 @@ static int fill_state(struct trainer *t)
                  ? FSDP_OK
                  : fsdp_err_set(t->err, FSDP_ECORRUPT, "the training state is not valid JSON");
 
+    if (has_optim && json_object_get(state, "averaging"))
+        fsdp_log(FSDP_LOG_WARN,
+                 "torch's format has no place for the sum of the step weights of schedule-free "
+                 "AdamW: a run can begin with the weights of what is written, not continue");
     for (int i = 0; i < t->meta->nentries; i++)
         json_object_set_new(t->stored, t->meta->entries[i].stored, json_true());
     t->since = json_object_get(state, "moments_since");

@@ -69,8 +69,12 @@ static int read_vocab(struct gguf_vocab *vocab, const struct ckpt *ckpt, const j
                             path);
     return fsdp_err_set(err, FSDP_ENOTFOUND,
                         "'%s' has no tokenizer (tokenizer.json or tokenizer.model), which a GGUF "
-                        "file holds: copy the model's there",
-                        ckpt->path);
+                        "file holds: %s",
+                        ckpt->path,
+                        ckpt_format(ckpt) == CKPT_NATIVE
+                            ? "merge the checkpoint into a folder, copy the model's tokenizer "
+                              "there, and make the GGUF file from that"
+                            : "copy the model's there");
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -9,17 +9,27 @@
 #include "line_impl.h"
 #include "text/tokenizer/tokenizer.h"
 
-/* labels, where given, are those of transformers: labels[i] is input_ids[i], or -100. */
-static int add_ids(struct data_line *line, const json_t *ids, const json_t *labels,
-                   struct fsdp_err *err)
+/* What transformers' collators write. labels[i] is input_ids[i], or -100; where attention_mask[i]
+ * is 0, the token is padding, which is left out. */
+static int add_ids(struct data_line *line, const json_t *root, struct fsdp_err *err)
 {
+    const json_t *ids = json_object_get(root, "input_ids");
+    const json_t *labels = json_object_get(root, "labels");
+    const json_t *mask = json_object_get(root, "attention_mask");
     const size_t ntokens = json_array_size(ids);
 
     if (labels && (!json_is_array(labels) || json_array_size(labels) != ntokens))
         return data_line_refuse(line, "labels is not a list as long as input_ids", err);
+    if (mask && (!json_is_array(mask) || json_array_size(mask) != ntokens))
+        return data_line_refuse(line, "attention_mask is not a list as long as input_ids", err);
     FSDP_TRY(data_line_grow(line, ntokens, err));
     for (size_t i = 0; i < ntokens; i++) {
         const json_t *id = json_array_get(ids, i), *label = labels ? json_array_get(labels, i) : id;
+        const json_t *seen = json_array_get(mask, i); /* NULL: there is no mask */
+        if (seen && (!json_is_integer(seen) || json_integer_value(seen) >> 1))
+            return data_line_refuse(line, "attention_mask holds a value other than 0 and 1", err);
+        if (seen && !json_integer_value(seen))
+            continue;
         if (!json_is_integer(id) || !json_is_integer(label))
             return data_line_refuse(
                 line, "input_ids or labels holds a value that is not a whole number", err);
@@ -168,7 +178,7 @@ static int add_document(struct data_line *line, const json_t *root, struct fsdp_
     const json_t *completion = json_object_get(root, "completion");
 
     if (json_is_array(ids))
-        return add_ids(line, ids, json_object_get(root, "labels"), err);
+        return add_ids(line, root, err);
     if (json_is_string(prompt) && json_is_string(completion))
         return add_completion(line, prompt, completion, err);
     if (json_is_array(json_object_get(root, "messages")))

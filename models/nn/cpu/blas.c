@@ -15,12 +15,17 @@ const char *nn_blas_kernels(void)
 }
 
 /* OpenBLAS takes a buffer for each thread at its first product, and tries for ever where it gets
- * none. Only a limit refuses address space. */
-int nn_blas_has_room(struct fsdp_err *err)
+ * none. Only a limit refuses address space, and what a run allocates before that product could take
+ * it: until then it is kept. */
+static void *kept;
+static size_t kept_nbytes;
+
+int nn_blas_keep_room(struct fsdp_err *err)
 {
     const size_t buffer_nbytes = (size_t)128 << 20, nthreads = (size_t)fsdp_cpu_threads();
     struct rlimit limit;
 
+    nn_blas_leave_room();
     if (!openblas_set_num_threads || getrlimit(RLIMIT_AS, &limit) ||
         limit.rlim_cur == RLIM_INFINITY)
         return FSDP_OK;
@@ -31,8 +36,16 @@ int nn_blas_has_room(struct fsdp_err *err)
                             "address space is limited to %llu MiB (ulimit -v), too little for "
                             "OpenBLAS, which takes %zu MiB a thread: raise the limit",
                             (unsigned long long)(limit.rlim_cur >> 20), buffer_nbytes >> 20);
-    munmap(room, nthreads * buffer_nbytes);
+    kept_nbytes = nthreads * buffer_nbytes;
+    __atomic_store_n(&kept, room, __ATOMIC_RELEASE);
     return FSDP_OK;
+}
+
+void nn_blas_leave_room(void)
+{
+    void *room = __atomic_load_n(&kept, __ATOMIC_RELAXED);
+    if (room && (room = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL)))
+        munmap(room, kept_nbytes);
 }
 
 /* Products are divided here, so that one set of threads does everything. */

@@ -302,6 +302,7 @@ static void forward_groups(void *arg, int worker, size_t first, size_t last)
 
 static void attention_forward(struct nn_attention *a)
 {
+    nn_blas_leave_room();
     fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, forward_groups, a);
 }
 
@@ -460,6 +461,7 @@ static void sink_gradients(void *arg, int worker, size_t first, size_t last)
 
 static void attention_backward(struct nn_attention *a)
 {
+    nn_blas_leave_room();
     if (a->sinks && a->dsinks)
         fsdp_cpu_for((size_t)a->NH, 1, sink_gradients, a);
     fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, backward_groups, a);

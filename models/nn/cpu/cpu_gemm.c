@@ -45,6 +45,7 @@ static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
 
 static void sgemm(const struct nn_product *g)
 {
+    nn_blas_leave_room();
     cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, 1.0f,
                 g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
 }

@@ -124,7 +124,7 @@ static int check_rows(const struct cut *cut, struct fsdp_err *err)
     if (cut->has_rows || !cut->has_others)
         return FSDP_OK;
     return fsdp_err_set(err, FSDP_EEXIST,
-                        "log.metrics: '%s' is there already, and has no line of metrics; name "
+                        "'%s' is there already, and has no line of metrics; name "
                         "another file, or remove it",
                         cut->path);
 }
