@@ -11,26 +11,13 @@
 
 enum { MAX_THREADS = 8, MAX_GIVEN_THREADS = CKPT_MAX_WORKERS };
 
-/* Are these the adapters of a run, without the model that they belong to? */
-static bool holds_adapters(const struct ckpt_job *job)
-{
-    bool low = false, configured = false;
-    size_t nbytes;
-
-    for (int i = 0; i < job->ckpt->m.nextras; i++)
-        configured |= !strcmp(ckpt_path_base(job->ckpt->m.extras[i].path), CKPT_ADAPTER_CONFIG);
-    for (int i = 0; configured && !low && i < ckpt_ntensors(job->ckpt); i++)
-        low = ckpt_adapter_target(&nbytes, ckpt_tensor_at(job->ckpt, i)->tensor.name) != NULL;
-    return low;
-}
-
 /* Programs would take a folder of adapters and a config.json for the model; and only native
  * checkpoints can tell what belongs to adapters, and have PEFT's files. */
 static int check_is_model(const struct ckpt_job *job, struct fsdp_err *err)
 {
     const char *path = ckpt_path(job->ckpt), *out = job->args->out;
 
-    if (job->writer->own_folder || !holds_adapters(job))
+    if (job->writer->own_folder || !ckpt_holds_adapters(job->ckpt))
         return FSDP_OK;
     if (job->writer->single_file)
         return fsdp_err_set(err, FSDP_EUNSUPPORTED,

@@ -340,7 +340,8 @@ static int check_averages(const struct ckpt_job *job, struct fsdp_err *err)
     return naverages ? FSDP_OK
                      : fsdp_err_set(err, FSDP_ENOTFOUND,
                                     "'%s' holds no moving average of the weights: the run that "
-                                    "wrote it had no optim.ema_decay",
+                                    "wrote it had no optim.ema_decay (averages of adapters are "
+                                    "not merged)",
                                     job->ckpt->path);
 }
 

@@ -131,6 +131,11 @@ int generate_session_open(struct generate_session *s, const struct generate_sett
     s->path = set->model;
     FSDP_TRY(ckpt_open(&s->ckpt, s->path, err));
     FSDP_TRY(ckpt_unpack(s->ckpt, err));
+    if (ckpt_holds_adapters(s->ckpt))
+        return fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                            "'%s' holds adapters and not the model that they belong to: give "
+                            "--model MODEL --adapter %s",
+                            s->path, s->path);
     if (set->nadapters) {
         FSDP_TRY(ckpt_adapters_open(&s->adapters, set->adapters, set->nadapters, err));
         FSDP_TRY(ckpt_adapters_check(s->adapters, s->ckpt, err));

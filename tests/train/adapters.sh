@@ -71,6 +71,9 @@ ok $? "merged"
 "$BIN/fsdp-generate" --model base --adapter ck --tokens 1,2,3 --logits >b 2>err
 "$BIN/fsdp-generate" --model base --tokens 1,2,3 --logits >c 2>err
 ok "$([ -s a ] && cmp -s a b && ! cmp -s a c; echo $?)" "the merged model is the model with its adapter, to the bit"
+"$BIN/fsdp-generate" --model ck --tokens 1,2,3 >log 2>err
+ok "$([ $? = 1 ] && holds err "holds adapters and not the model that they belong to: give --model MODEL --adapter ck"; echo $?)" \
+    "generation with adapters alone is refused"
 "$BIN/fsdp-generate" --model base --adapter ck=2 --adapter ck=-1 --tokens 1,2,3 --logits >b 2>err
 ok "$(paste a b | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d * d > 1e-8) exit 1 } }'; echo $?)" "adapters are added together"
 "$BIN/ckpt-merge" -q --adapter ck=0 base -o none/ >log 2>err && "$BIN/ckpt-diff" base none >log 2>err

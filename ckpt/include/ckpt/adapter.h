@@ -49,6 +49,8 @@ double ckpt_adapter_scale(const struct ckpt_adapter_spec *spec);
 /* Where in the name of a tensor the module begins that has an adapter, behind the number of its
  * layer where it has one, and its bytes; NULL where it is no lora_A. Pure. */
 const char *ckpt_adapter_target(size_t *nbytes, const char *name);
+/* Are these the adapters of a run, without the model that they belong to? Local. */
+bool ckpt_holds_adapters(const struct ckpt *ckpt);
 
 /* Is this the module of experts' parameters that have adapters, where the name of a lora_A has it?
  * Pure. */
