@@ -358,11 +358,10 @@ int ckpt_adapters_check(struct ckpt_adapters *a, struct ckpt *model, struct fsdp
 
 bool ckpt_holds_adapters(const struct ckpt *ckpt)
 {
-    bool low = false, configured = false;
+    const bool configured = ckpt_extra_path(ckpt, CKPT_ADAPTER_CONFIG) != NULL;
+    bool low = false;
     size_t nbytes;
 
-    for (int i = 0; i < ckpt->m.nextras; i++)
-        configured |= !strcmp(ckpt_path_base(ckpt->m.extras[i].path), CKPT_ADAPTER_CONFIG);
     for (int i = 0; configured && !low && i < ckpt_ntensors(ckpt); i++)
         low = ckpt_adapter_target(&nbytes, ckpt_tensor_at(ckpt, i)->tensor.name) != NULL;
     return low;
