@@ -146,7 +146,7 @@ struct engine_mem {
     uint64_t reduce_nbytes;
     void **param_slots[2]; /* by program */
     void **grad_slots;
-    void **grad_places; /* [opts.offload_slots] of gradient shards that are offloaded */
+    void **grad_places; /* [offload.nslots] of gradient shards that are offloaded */
     double *sums;       /* of parameters that are updated in phases */
     float *room;        /* of one of them at a time */
     float *joined;      /* [MASTER_PIECE] of masters that are not whole, if there are any */
@@ -159,7 +159,8 @@ struct engine_mem {
 };
 
 struct engine_offload {
-    char **slots; /* [opts.offload_slots] of offloaded state, or NULL */
+    int nslots;   /* as the options say, at most as many as have something to pass */
+    char **slots; /* [nslots] of offloaded state, or NULL */
     bool in_file; /* all but gathered copies, of which no file is made; those are on the host */
     /* Where that lives in a file; and what each slot passes through on the host, NULL where the
      * device can be read and written by it. */

@@ -39,7 +39,7 @@ int acts_plan(struct fsdp *f, struct fsdp_err *err)
     for (int m = 1; keeps && m < nmodules; m++)
         keeps[outermost(f, m)] |= keeps_something(f, m);
     if (f->plan.acts && keeps)
-        f->plan.nact_slots = sched_place_acts(f->plan.acts, keeps, nmodules, f->opts.offload_slots);
+        f->plan.nact_slots = sched_place_acts(f->plan.acts, keeps, nmodules, f->offload.nslots);
     fsdp_free(keeps);
     return f->plan.acts && keeps ? FSDP_OK : FSDP_ENOMEM;
 }

@@ -102,7 +102,7 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
     f->mem.wide_grad = take_row(c, update_wide_grad_nbytes(f), &rows->wide_grad);
     uint64_t slot_nbytes = offload_slot_nbytes(f);
-    for (int k = 0; slot_nbytes && k < f->opts.offload_slots; k++)
+    for (int k = 0; slot_nbytes && k < f->offload.nslots; k++)
         f->offload.slots[k] = take_row(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
     f->scalars.sums =
@@ -215,7 +215,7 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 /* On the way between a file and the device. */
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    for (int k = 0; k < f->opts.offload_slots; k++)
+    for (int k = 0; k < f->offload.nslots; k++)
         f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
 }
 
@@ -305,7 +305,7 @@ static void plan_reduce(struct fsdp *f, struct cursor *c, struct rows *rows)
     for (int i = 0; i < f->units.nflats; i++)
         if (f->units.flats[i].trainable && kept)
             f->flats[i].grad = take_row(c, flat_grad_nbytes(f, &f->units.flats[i]), &rows->grad);
-    for (int k = 0; f->opts.offload_gradients && k < f->opts.offload_slots; k++)
+    for (int k = 0; f->opts.offload_gradients && k < f->offload.nslots; k++)
         f->mem.grad_places[k] = take_row(c, grad_place_nbytes(f, k), &rows->grad_places);
     f->mem.replicate_staging = take_row(c, staging_nbytes(f), &rows->staging);
     for (int k = 0; k < sched->ngrad_slots; k++)
@@ -395,14 +395,13 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
         !(f->view.grad = fsdp_alloc(nparams, sizeof *f->view.grad, "view", err)) ||
         !(f->view.grad_written = fsdp_alloc(nparams, sizeof *f->view.grad_written, "view", err)) ||
         !(f->mem.grad_places =
-              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
+              fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)) ||
         !(f->mem.grad_slots = fsdp_alloc(nflats + 2, sizeof *f->mem.grad_slots, "slots", err)) ||
         !(f->mem.param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->mem.param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->offload.slots =
-              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)) ||
+        !(f->offload.slots = fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)) ||
         !(f->offload.staged_slots =
-              fsdp_alloc((size_t)f->opts.offload_slots, sizeof(void *), "slots", err)))
+              fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
     f->offload.in_file = offload_in_file(&f->opts);
     measure_plan(f, plan_device, &rows); /* first: it says what each module keeps */

@@ -207,7 +207,7 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .limit_all_gathers = f->opts.limit_all_gathers,
         .grad_buffers = f->opts.grad_buffers,
         .offload_params = f->opts.offload == FSDP_OFFLOAD_PARAMS,
-        .offload_slots = f->opts.offload_slots,
+        .offload_slots = f->offload.nslots,
         .offload_grads = which == FSDP_TRAIN && f->opts.offload_gradients,
         .acts = f->plan.acts,
     };
@@ -321,10 +321,10 @@ static int create_lanes(struct fsdp *f, struct fsdp_err *err)
 }
 
 /* A unit takes one place; activations pass by module, and may take more. */
-static void limit_slots(struct fsdp *f)
+static int count_slots(const struct fsdp *f)
 {
-    if (!f->opts.offload_activations && f->opts.offload_slots > f->units.nflats)
-        f->opts.offload_slots = f->units.nflats;
+    const int wanted = f->opts.offload_slots, most = f->units.nflats;
+    return wanted > most && !f->opts.offload_activations ? most : wanted;
 }
 
 int plan_make(struct fsdp *f, struct fsdp_err *err)
@@ -332,7 +332,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     FSDP_TRY(check_opts(&f->opts, err));
     FSDP_TRY(update_choose(f, err));
     FSDP_TRY(units_create(&f->units, f->tree, &f->opts, f->mesh->shard_size, err));
-    limit_slots(f);
+    f->offload.nslots = count_slots(f);
     FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
     FSDP_TRY(nf4_plan(f, err));
