@@ -41,12 +41,15 @@ static int open_tokenizer(struct tokenize_text *t, const char *path, struct fsdp
 static int model_end(int *out, const char *folder, struct fsdp_err *err)
 {
     enum { MOST_VOCAB = 1 << 30, MOST_ENDS = 64 };
+    static const char *const outer[] = {"eos_token_id", NULL};
     int ends[MOST_ENDS], nends = 0, nvocab = MOST_VOCAB;
     struct hf_config *hf = NULL;
     char *path = fsdp_sprintf(err, "%s/config.json", folder);
 
     *out = -1;
     int rc = !path ? FSDP_ENOMEM : access(path, F_OK) ? FSDP_OK : hf_config_open(&hf, path, err);
+    if (rc == FSDP_OK && hf && hf_has(hf, "text_config"))
+        rc = hf_enter(hf, "text_config", outer, "{}", err);
     if (rc == FSDP_OK && hf)
         rc = hf_ints(hf, "eos_token_id", -1, MOST_VOCAB, ends, MOST_ENDS, &nends, err);
     if (rc == FSDP_OK && hf)

@@ -63,6 +63,14 @@ cp -r chat ends && echo '{"vocab_size": 512, "eos_token_id": [7, 8]}' >ends/conf
 echo '{"text": "two"}' >two.jsonl
 "$tokenize" two.jsonl -o ends.u16 --tokenizer ends >log 2>err && [ "$(tail -c 2 ends.u16 | od -An -tu2 | tr -d ' ')" = 7 ]
 ok $? "the end token of the folder's config.json, as in a run"
+for config in '{"eos_token_id": 9, "text_config": {"vocab_size": 512, "eos_token_id": 8}}' '{"text_config": {"vocab_size": 512, "eos_token_id": 9}}'; do
+    echo "$config" >ends/config.json
+    "$tokenize" two.jsonl -o ends.u16 --tokenizer ends --overwrite >log 2>err && [ "$(tail -c 2 ends.u16 | od -An -tu2 | tr -d ' ')" = 9 ]
+    ok $? "of the whole model, or of its text: $config"
+done
+echo '{"eos_token_id": "x"}' >ends/config.json
+"$tokenize" two.jsonl -o ends.u16 --tokenizer ends --overwrite >log 2>err
+ok "$([ $? = 1 ] && grep -q 'ends/config.json.*eos_token_id' err; echo $?)" "one that is no number is refused: $(head -n 1 err)"
 "$tokenize" --decode chats.u16 --tokenizer chat >got 2>err &&
     [ "$(cat got)" = '<|begin|>user: two and two?<|end|><|begin|>assistant: four<|end|><|begin|>one two<|end|>' ]
 ok $? "by the model's own template"
