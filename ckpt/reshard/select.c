@@ -156,16 +156,16 @@ static void note_others(const struct ckpt_job *job)
 /* ---- what follows from it -------------------------------------------------------------------- */
 
 /* Types of a small range, which have no place for most second moments, are for weights alone. */
-static bool is_cast(const struct ckpt_job *job, const struct fsdp_tensor *tensor, bool optim)
+static bool is_cast(const struct ckpt_job *job, const struct ckpt_job_tensor *t)
 {
     const bool wide = job->dtype == FSDP_F64 || job->dtype == FSDP_F32 || job->dtype == FSDP_BF16;
-    return fsdp_dtype_is_float(tensor->dtype) && (wide || !optim);
+    return fsdp_dtype_is_float(t->tensor.dtype) && (wide || t->role != CKPT_ROLE_OPTIM);
 }
 
 static void cast(struct ckpt_job *job)
 {
     for (int i = 0; job->cast && i < job->ntensors; i++)
-        if (is_cast(job, &job->tensors[i].tensor, job->tensors[i].role == CKPT_ROLE_OPTIM))
+        if (is_cast(job, &job->tensors[i]))
             job->tensors[i].tensor.dtype = job->dtype;
 }
 

@@ -132,6 +132,13 @@ int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err)
     return fsdp_err_sys(err, why, "cannot open '%s'", path);
 }
 
+bool fsdp_file_is_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return !stat(a, &of_a) && !stat(b, &of_b) && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
 int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err)
 {
     const char *temp = getenv("TMPDIR");

@@ -70,8 +70,7 @@ static struct nn_grouped grouped_of(const struct model *m, const struct stack_bl
     const size_t at = (size_t)place.first * (size_t)place.nin;
     return (struct nn_grouped){.out = out,
                                .transposed = place.bias >= 0,
-                               .w = w->first.w_amax ? (const uint8_t *)w->first.w + at
-                                                    : nn_at(w->first.w, w->first.w_dtype, at),
+                               .w = stack_weight_at(&w->first, at),
                                .w_each = w->each,
                                .stride = w->stride,
                                .first = blk->routing.first,

@@ -33,7 +33,7 @@ static struct matrix matrix_of(const struct model *m, const struct stack_block *
 
 static const void *weight_at(const struct matrix *x)
 {
-    return x->w->w_amax ? (const uint8_t *)x->w->w + x->at : nn_at(x->w->w, x->w->w_dtype, x->at);
+    return stack_weight_at(x->w, x->at);
 }
 
 static const void *bias_at(const struct matrix *x)

@@ -155,6 +155,16 @@ struct stack_param {
     const double *w_amax; /* likewise */
 };
 
+/* Bytes of an element as it lies there: codes have one. */
+static inline size_t stack_weight_elem(const struct stack_param *w)
+{
+    return w->w_amax ? 1 : fsdp_dtype_nbytes(w->w_dtype);
+}
+static inline const void *stack_weight_at(const struct stack_param *w, size_t nelem)
+{
+    return w->w_amax ? (const uint8_t *)w->w + nelem : nn_at(w->w, w->w_dtype, nelem);
+}
+
 /* Elements of one expert's. */
 static inline size_t stack_expert_nelem(const struct stack_expert_weight *w)
 {
@@ -491,6 +501,10 @@ int stack_ends_work(const struct model *m, struct fsdp_module_tree *tree, int B,
 
 /* ---- between stack*.c ------------------------------------------------------------------------ */
 
+/* Refuses a batch that the model was not described for, or whose tokens, labels or documents cannot
+ * be; the error names row and position. *documents: how many there are in all rows. */
+int stack_check_batch(int *documents, const struct model *m, const struct model_batch *batch,
+                      struct fsdp_err *err);
 /* Refuses token ids outside the vocabulary, naming row and position. ncols tokens a row. */
 int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,
                        struct fsdp_err *err);

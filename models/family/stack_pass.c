@@ -29,69 +29,6 @@ struct pass {
     struct stack_root_mem mem;
 };
 
-int stack_check_tokens(const struct model *m, const int32_t *tokens, int nrows, int ncols,
-                       struct fsdp_err *err)
-{
-    for (int b = 0; b < nrows; b++)
-        for (int t = 0; t < ncols; t++) {
-            int32_t token = tokens[(size_t)b * (size_t)ncols + (size_t)t];
-            if (token < 0 || token >= m->traits.vocab)
-                return fsdp_err_set(err, FSDP_EINVAL,
-                                    "token %d at row %d, position %d: the vocabulary has %d", token,
-                                    b, t, m->traits.vocab);
-        }
-    return FSDP_OK;
-}
-
-static int refuse_label(int32_t label, int b, int t, int vocab, struct fsdp_err *err)
-{
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "label %d at row %d, position %d: neither in the vocabulary of %d nor %d",
-                        label, b, t, vocab, MODEL_IGNORE);
-}
-
-static int refuse_start(int32_t start, int b, int t, struct fsdp_err *err)
-{
-    return fsdp_err_set(err, FSDP_EINVAL,
-                        "row %d, position %d is said to be in a document that begins at %d; "
-                        "documents follow each other without gaps from 0 on",
-                        b, t, start);
-}
-
-/* Counts them, too. */
-static int check_documents(int *documents, const struct model *m, const struct model_batch *batch,
-                           struct fsdp_err *err)
-{
-    *documents = 0;
-    for (int b = 0; b < batch->B; b++)
-        for (int t = 0; t < batch->T; t++) {
-            const size_t at = (size_t)b * (size_t)batch->T + (size_t)t;
-            const int32_t label = batch->labels ? batch->labels[at] : MODEL_IGNORE;
-            const int32_t start = batch->starts ? batch->starts[at] : 0;
-            const int32_t before = t && batch->starts ? batch->starts[at - 1] : 0;
-            if (label != MODEL_IGNORE && (label < 0 || label >= m->traits.vocab))
-                return refuse_label(label, b, t, m->traits.vocab, err);
-            if (start != before && start != t)
-                return refuse_start(start, b, t, err);
-            *documents += start == t;
-        }
-    return FSDP_OK;
-}
-
-static int check_batch(struct pass *p, struct fsdp_err *err)
-{
-    const struct model *m = p->m;
-    const struct model_batch *batch = p->batch;
-
-    if (batch->B < 1 || batch->T < 1 || batch->B > m->max_B || batch->T > m->max_T)
-        return fsdp_err_set(
-            err, FSDP_EINVAL,
-            "micro-batch of %d x %d tokens, but the model was described for %d x %d", batch->B,
-            batch->T, m->max_B, m->max_T);
-    FSDP_TRY(stack_check_tokens(m, batch->tokens, batch->B, batch->T + 1, err));
-    return check_documents(&p->documents, m, batch, err);
-}
-
 static struct stack_param param_of(const struct fsdp_view *view, int param, bool backward)
 {
     return (struct stack_param){
@@ -114,8 +51,7 @@ static void set_strides(struct stack_experts *to, const struct stack_param *seco
 {
     const struct stack_param *first = &to->first;
 
-    to->stride = bytes_between(first->w, second->w) /
-                 (first->w_amax ? 1 : fsdp_dtype_nbytes(first->w_dtype));
+    to->stride = bytes_between(first->w, second->w) / stack_weight_elem(first);
     if (first->dw)
         to->grad_stride = bytes_between(first->dw, second->dw) / fsdp_dtype_nbytes(first->dw_dtype);
     if (first->w_amax)
@@ -126,9 +62,8 @@ static void set_strides(struct stack_experts *to, const struct stack_param *seco
 static bool lies_evenly(const struct stack_experts *all, const struct stack_param *own, size_t e)
 {
     const struct stack_param *first = &all->first;
-    const size_t w_elem = first->w_amax ? 1 : fsdp_dtype_nbytes(first->w_dtype);
 
-    return own->w == (const char *)first->w + e * all->stride * w_elem &&
+    return own->w == stack_weight_at(first, e * all->stride) &&
            own->dw == nn_at(first->dw, own->dw_dtype, e * all->grad_stride) &&
            own->w_amax == (first->w_amax ? first->w_amax + e * all->amax_step : NULL);
 }
@@ -690,7 +625,7 @@ int stack_run(struct model *m, struct fsdp *f, const struct model_batch *batch, 
                      .train = train,
                      .loss_sum = loss_sum,
                      .counts = m->traits.experts && (batch->router_sums || (train && trains))};
-    FSDP_TRY(check_batch(&p, err));
+    FSDP_TRY(stack_check_batch(&p.documents, m, batch, err));
     FSDP_TRY(forward(&p, err));
     return train ? backward(&p, err) : FSDP_OK;
 }
@@ -699,6 +634,6 @@ int stack_logits(struct model *m, struct fsdp *f, const struct model_batch *batc
                  struct fsdp_err *err)
 {
     struct pass p = {.m = m, .f = f, .batch = batch, .logits = out};
-    FSDP_TRY(check_batch(&p, err));
+    FSDP_TRY(stack_check_batch(&p.documents, m, batch, err));
     return forward(&p, err);
 }

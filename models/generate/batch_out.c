@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "batch_impl.h"
@@ -125,13 +124,6 @@ static int resume(struct generate_batch *b, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return !stat(a, &of_a) && !stat(b, &of_b) && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino;
-}
-
 int generate_batch_output(struct generate_batch *b, const char *path, bool overwrite, bool resumes,
                           struct fsdp_err *err)
 {
@@ -142,7 +134,7 @@ int generate_batch_output(struct generate_batch *b, const char *path, bool overw
     b->out = path;
     if (!(b->part = fsdp_sprintf(err, "%s.part", path)))
         return FSDP_ENOMEM;
-    if (is_same_file(path, b->path) || is_same_file(b->part, b->path))
+    if (fsdp_file_is_same(path, b->path) || fsdp_file_is_same(b->part, b->path))
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds the prompts: name another output", path);
     if (!overwrite && access(path, F_OK) == 0)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' already exists (--overwrite replaces it)",

@@ -623,8 +623,8 @@ struct nn_ops {
  * alone, as far as the BLAS library's do. */
 extern const struct nn_ops nn_cpu_ops;
 
-/* The operators of a device. FSDP_EUNSUPPORTED: there are none; FSDP_ENOMEM: they cannot work in so
- * little address space (ulimit -v). */
+/* The operators of a device. FSDP_EUNSUPPORTED: there are none. Those of the CPU keep room for the
+ * BLAS library (nn_blas_keep_room); FSDP_ENOMEM: there is too little address space (ulimit -v). */
 int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err);
 
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.

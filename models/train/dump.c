@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "launch.h"
 
@@ -79,9 +78,7 @@ static void print_padding(const struct config_batch *b, FILE *to)
 /* Is the file to be written one that the plan is made of? */
 static bool is_input(const char *file, const char *input)
 {
-    struct stat a, b;
-    return file && input && !stat(file, &a) && !stat(input, &b) && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    return file && input && fsdp_file_is_same(file, input);
 }
 
 static int refuse_input(const struct train_parts *p, const char *file, const char *config,

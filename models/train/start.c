@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "packed.h"
 #include "start.h"
@@ -93,13 +92,6 @@ static int prepare_root(struct train_start *s, struct fsdp_err *err)
     return rc ? rc : train_claim_take(&s->claim, s->parts->config, err);
 }
 
-static bool is_same_folder(const char *a, const char *b)
-{
-    struct stat of_a, of_b;
-    return !strcmp(a, b) || (!stat(a, &of_a) && !stat(b, &of_b) && of_a.st_dev == of_b.st_dev &&
-                             of_a.st_ino == of_b.st_ino);
-}
-
 /* Saves of this run must not meet checkpoints of another that went further. Rank 0's part. */
 static int check_root(struct train_start *s, struct fsdp_err *err)
 {
@@ -112,7 +104,7 @@ static int check_root(struct train_start *s, struct fsdp_err *err)
     if (rc != FSDP_OK)
         return rc == FSDP_ENOTFOUND ? FSDP_OK : rc;
     int64_t begin = s->loop->state.step, there = step_of(latest);
-    if (there > begin && is_same_folder(latest, s->resumed))
+    if (there > begin && (!strcmp(latest, s->resumed) || fsdp_file_is_same(latest, s->resumed)))
         return fsdp_err_set(err, FSDP_EEXIST,
                             "%s is a checkpoint of step %" PRId64 ", and saves of this run would "
                             "get older names: rename it to step-%08" PRId64,

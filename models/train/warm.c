@@ -212,15 +212,16 @@ static int run_rows(struct train_loop *l, int nmicro, struct fsdp_err *err)
     return fsdp_sync(p->fsdp, err);
 }
 
-/* Attention has a plan for each power of two of documents, with kernels of its own. */
+/* Attention has a plan for each power of two of documents, with kernels of its own. The greatest is
+ * for the most documents, which need not be a power of two. */
 static int run_documents(struct train_loop *l, struct fsdp_err *err)
 {
     const struct train_parts *p = l->parts;
     const int nrows = p->batch.micro_rows * train_parts_row_sequences(p);
     const int most = p->ops->most_documents(p->model) / nrows;
 
-    for (int ndocuments = 2; ndocuments <= most; ndocuments *= 2) {
-        make_rows(l, 1, (size_t)ndocuments);
+    for (int ndocuments = 2; ndocuments / 2 < most; ndocuments *= 2) {
+        make_rows(l, 1, (size_t)(ndocuments < most ? ndocuments : most));
         FSDP_TRY(run_rows(l, 1, err));
         fsdp_step_reset(p->fsdp);
     }

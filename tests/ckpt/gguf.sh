@@ -116,7 +116,7 @@ ok $? '--type without a GGUF file'
 cp -r tiny none && rm none/config.json
 refused 1 'has no config.json' 'no config.json' none
 cp -r tiny mute && rm mute/tokenizer.json
-refused 1 'has no tokenizer (tokenizer.json or tokenizer.model)' 'no tokenizer' mute
+refused 1 'has no tokenizer (tokenizer.json or tokenizer.model), which a GGUF file holds: copy' 'no tokenizer' mute
 changed family config.json 's/"model_type": "llama"/"model_type": "mamba"/'
 refused 1 "model_type 'mamba' is none that is written as GGUF" 'an unknown family' family
 changed pre tokenizer.json 's/"type": "ByteLevel"/"type": "ByteLevels"/'

@@ -47,6 +47,7 @@ damaged() { # name of the copy
 damaged lost && rm $target/$shard
 run -n 2 run.yaml train.steps=6 checkpoint.path=lost
 refused "$shard' is missing" "a shard is missing"
+ok "$(grep -q 'checkpoint.resume may name an older one' err; echo $?)" "and the way to an older checkpoint"
 damaged short && truncate -s -100 $target/$shard
 run -n 2 run.yaml train.steps=6 checkpoint.path=short
 refused "$shard' has" "a shard is truncated"

@@ -211,6 +211,8 @@ ok $? "with a configuration"
 
 # ---- the tables of docs/migrate.md ----
 
+cp "$TOP/examples/llama-tiny.yaml" own.yaml && "$BIN/fsdp-launch" --from own.yaml >log 2>err
+ok "$([ $? != 0 ] && grep -q 'own.yaml: is a configuration of fsdp-launch already' err; echo $?)" "one of fsdp-launch itself is refused"
 for name in accelerate deepspeed; do
     "$BIN/tests/models/test_from" --table $name | grep '^|' >want
     [ -s want ] && ! grep -v -x -F -f "$TOP/docs/migrate.md" want >log

@@ -134,6 +134,8 @@ run -n 3 run.yaml optim.name=schedulefree data.eval_path=text data.eval_rows=24 
     checkpoint.path=evaluated log.metrics=evaluated.jsonl
 ok "$([ $? = 0 ] && same schedulefree/step-00000006 evaluated/step-00000006; echo $?)" \
     "an evaluation in mid-run changes no bit of it"
+tool ckpt-reshard schedulefree/step-00000006 -o averaged --format dcp --world 2
+ok "$([ $? = 0 ] && grep -q 'no place for the sum of the step weights' err; echo $?)" "torch's format cannot continue it, which is told"
 tool ckpt-merge schedulefree -o merged
 cp model/*.json merged/ 2>/dev/null
 run -n 2 run.yaml model.path=merged model.init=pretrained optim.name=sgd optim.lr=0 "optim.groups=[]" train.steps=1 data.eval_path=text \

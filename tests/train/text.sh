@@ -85,6 +85,11 @@ warned "as if 32-bit tokens were read as 16-bit ones" "32-bit tokens read as 16-
 echo '{"input_ids": [1, 2, 3, 4, 5, 6, 7, 8]}' >low.jsonl
 warned "the highest token found is 8" "token ids of JSON Lines far below the vocabulary" run.yaml model.path=other \
     data.format=jsonl data.path=low.jsonl data.seq_len=4
+cp -r model narrow && sed -i 's/"vocab_size": *[0-9]*/"vocab_size": 110/' narrow/config.json
+tr -cd 'a-l ' <text >few && "$BIN/fsdp-tokenize" few -o few.u16 --tokenizer bytes >log 2>err
+run -n 2 run.yaml model.path=narrow data.format=u16 data.path=few.u16
+ok "$([ $? = 0 ] && [ "$(grep -c 'few.u16: its tokenizer has 256 tokens, and the model 110' err)" = 1 ]; echo $?)" \
+    "a token file of a larger vocabulary is told once"
 run run.yaml
 ok "$([ ! -s err ]; echo $?)" "plain text warns of nothing"
 perl -e 'srand 1; print pack("v*", map { int rand 32000 } 1 .. 4000)' >good.u16
@@ -102,7 +107,9 @@ for setting in lora.alpha=3 lora.dora=true 'lora.targets=[foo]' 'lora.modules_to
 done
 warned "data.train_on has no effect while data.format is text" "data.train_on of plain text" run.yaml data.train_on=last
 cp -r model strange && sed -i 's/"vocab_size"/"eos_token_id": 999, "vocab_size"/' strange/config.json
-warned "its eos_token_id 999 is none of the model's 256 tokens" "an end token that the model lacks" run.yaml model.path=strange
+run -n 2 run.yaml model.path=strange
+ok "$([ $? = 0 ] && [ "$(grep -c "its eos_token_id 999 is none of the model's 256 tokens" err)" = 1 ]; echo $?)" \
+    "an end token that the model lacks is told once"
 warned "fsdp.two_level has no effect" "two levels on one node" -n 2 run.yaml fsdp.two_level=true
 warned "4 units cannot be gathered ahead while fsdp.limit_all_gathers is 1" "prefetch beyond the limit" -n 2 run.yaml \
     fsdp.forward_prefetch=4 fsdp.limit_all_gathers=1

@@ -479,6 +479,8 @@ int fsdp_file_read(char **out, size_t *nbytes, const char *path, size_t max_nbyt
                    struct fsdp_err *err);
 /* The same for reading, as a stream, which the caller closes with fclose. */
 int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err);
+/* Do both paths lead to one file or folder, by links or other names? False where one is missing. */
+bool fsdp_file_is_same(const char *a, const char *b);
 /* Makes a new folder of this process's own, in $TMPDIR or /tmp, whose name begins with `name`. *out:
  * its path, freed with fsdp_free. Errors: those of fsdp_err_sys. */
 int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err);

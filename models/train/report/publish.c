@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "publish.h"
@@ -35,11 +34,9 @@ int publish_place(char **out, const char *path, const char *mark, const char *me
                   const char *key, struct fsdp_err *err)
 {
     char whole[PATH_MAX];
-    struct stat st, other;
 
-    if (stat(path, &st) == 0) {
-        if (metrics[0] && stat(metrics, &other) == 0 && st.st_dev == other.st_dev &&
-            st.st_ino == other.st_ino)
+    if (access(path, F_OK) == 0) {
+        if (metrics[0] && fsdp_file_is_same(path, metrics))
             return fsdp_err_set(err, FSDP_EEXIST, "%s: '%s' is the file of log.metrics, too", key,
                                 path);
         FSDP_TRY(check_head(path, mark, key, err));

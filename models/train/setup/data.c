@@ -194,8 +194,24 @@ static int open_eval(struct train_parts *p, struct fsdp_err *err)
     return data_mixture_create(&p->eval, &eval, 1, NULL, NULL, err);
 }
 
+/* Documents that end without a token, although the model names one. */
+static void warn_end(const struct train_parts *p)
+{
+    const int vocab_size = p->ops->vocab_size(p->model);
+    struct model_info info;
+
+    p->ops->info(p->model, &info);
+    if (p->config->data.special == DATA_SPECIAL_EOS && info.neos &&
+        (info.eos[0] < 0 || info.eos[0] >= vocab_size))
+        fsdp_log(FSDP_LOG_WARN,
+                 "model.path: its eos_token_id %d is none of the model's %d tokens, and ends no "
+                 "document; data.document_end can name another",
+                 info.eos[0], vocab_size);
+}
+
 void train_data_warn(const struct train_parts *p)
 {
+    warn_end(p);
     for (int i = 0; i < config_nsources(p->config); i++) {
         struct config_source source;
 

@@ -103,17 +103,6 @@ static int end_token(const struct train_text *t, int64_t document_end,
     return t->tokenizer ? tokenizer_eos(t->tokenizer) : -1;
 }
 
-/* Documents that end without a token, although the model names one. */
-static void warn_end(const struct config *c, const struct model_info *info, int vocab_size)
-{
-    if (c->data.special == DATA_SPECIAL_EOS && info->neos &&
-        (info->eos[0] < 0 || info->eos[0] >= vocab_size))
-        fsdp_log(FSDP_LOG_WARN,
-                 "model.path: its eos_token_id %d is none of the model's %d tokens, and ends no "
-                 "document; data.document_end can name another",
-                 info->eos[0], vocab_size);
-}
-
 static void fill_texts(struct train_text *t, const struct config *c, const struct model_info *info,
                        int vocab_size, uint64_t chat_hash)
 {
@@ -162,7 +151,6 @@ int train_text_open(struct train_text *t, const struct config *c, const char *fo
     FSDP_TRY_GOTO(open_tokenizer(t, c, folder, vocab_size, err), out);
     FSDP_TRY_GOTO(measure_tokens(t, vocab_size, err), out);
     FSDP_TRY_GOTO(open_template(t, folder, &chat_hash, err), out);
-    warn_end(c, &info, vocab_size);
     fill_texts(t, c, &info, vocab_size, chat_hash);
 out:
     if (rc)
