@@ -42,7 +42,11 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
 
 int engine_join_updates(struct fsdp *f, struct fsdp_err *err)
 {
-    if (f->opts.update_at != FSDP_UPDATE_AT_FORWARD)
+    const bool on_host = f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
+
+    if (on_host) /* what they wrote, and the scalars they read */
+        FSDP_TRY(engine_order(f, SCHED_DOWNLOADS, f->lanes[SCHED_COMPUTE], err));
+    if (!on_host && f->opts.update_at != FSDP_UPDATE_AT_FORWARD)
         return FSDP_OK;
     return engine_order(f, SCHED_UPDATES, f->lanes[SCHED_COMPUTE], err);
 }

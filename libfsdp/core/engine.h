@@ -158,15 +158,28 @@ struct engine_mem {
     int nrows;
 };
 
+/* What updates on the host read of engine_scalars: copies. */
+struct host_scalars {
+    float clip_coef;
+    struct fsdp_loss_scale scale;
+};
+
 struct engine_offload {
     int nslots;   /* as the options say, at most as many as have something to pass */
     char **slots; /* [nslots] of offloaded state, or NULL */
     bool in_file; /* all but gathered copies, of which no file is made; those are on the host */
     /* Where that lives in a file; and what each slot passes through on the host, NULL where the
-     * device can be read and written by it. */
+     * device can be read and written by it. Updates on the host find there what is in the file, and
+     * parameters that live on the device. */
     struct offload_file *file;
     char **staged_slots;
     void *staged_mem;
+    /* Of updates on the host: a device of the host's, whose lane computes in the thread that
+     * enqueues; what they take of the step's scalars; and slots[0] is the only one. NULL: there are
+     * none. */
+    struct fsdp_device *host;
+    struct fsdp_lane *host_lane;
+    struct host_scalars *host_scalars;
 };
 
 /* What views point at. */

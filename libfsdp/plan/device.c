@@ -133,6 +133,7 @@ int fsdp_clock_check(const struct fsdp_clock *c, struct fsdp_err *err)
         {"fall of that share", c->net.flat_fall, false},
         {"share of rails", c->net.rail_share, true},
         {"bandwidth between host and device", c->net.host_nbytes_per_s, true},
+        {"bandwidth of the host's memory", c->net.host_memory_nbytes_per_s, false},
         {"latency", c->net.start_s, false},
         {"latency of a hop inside a node", c->net.node_hop_s, false},
         {"latency of a hop between nodes", c->net.net_hop_s, false},

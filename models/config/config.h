@@ -108,7 +108,8 @@ struct config {
     struct {
         int sharding_strategy, wrap_policy, param_dtype, reduce_dtype, grad_dtype, gather_dtype,
             output_dtype, buffer_dtype, activation_checkpointing;
-        int backend, device, offload, update_at; /* enum fsdp_offload, _update_at */
+        int backend, device;
+        int offload, offload_update, update_at; /* enum fsdp_offload, _offload_update, _update_at */
         double memory_limit;                     /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;

@@ -50,6 +50,7 @@ static const struct {
     {"fsdp.wrap_modules", "fsdp.wrap_policy", "list"},
     {"fsdp.min_num_params", "fsdp.wrap_policy", "size"},
     {"fsdp.offload_slots", "fsdp.offload", "optimizer|params"},
+    {"fsdp.offload_update", "fsdp.offload", "optimizer|params"},
     {"fsdp.offload_dir", "fsdp.offload", "optimizer|params"},
     {"fsdp.loss_scale_init", "fsdp.loss_scale", SCALED},
     {"fsdp.loss_scale_growth", "fsdp.loss_scale", SCALED},

@@ -19,23 +19,25 @@
 static const struct stock_gpu {
     const char *word, *gpu; /* gpu: name in the table of peaks */
     double product_share, product_share_8, attention_share;
-    double node_gbs, nvls_gbs; /* 1e9 bytes/s of a rank; in the switches */
-    double host_gbs, watts;
+    double node_gbs, nvls_gbs;   /* 1e9 bytes/s of a rank; in the switches */
+    double host_gbs, memory_gbs; /* memory: a rank's share of the host's, two sockets for 8 */
+    double watts;
     int nsms;
     enum stock_origin origin; /* of the shares */
     enum stock_origin node_origin;
 } gpus[] = {
-    /*                              products  fp8   attn  node nvls host  W    SMs */
-    {"a100", "A100", 0.821, 0, 0.56, 235, 0, 22, 400, 108, STOCK_FITTED, STOCK_MEASURED},
-    {"a100-40", "A100-SXM4-40GB", 0.821, 0, 0.56, 235, 0, 22, 400, 108, STOCK_FITTED,
+    /*                              products  fp8   attn  node nvls host mem  W    SMs */
+    {"a100", "A100", 0.821, 0, 0.56, 235, 0, 22, 30, 400, 108, STOCK_FITTED, STOCK_MEASURED},
+    {"a100-40", "A100-SXM4-40GB", 0.821, 0, 0.56, 235, 0, 22, 30, 400, 108, STOCK_FITTED,
      STOCK_MEASURED},
-    {"h100", "H100", 0.692, 0.668, 0.65, 361, 480, 50, 700, 132, STOCK_FITTED, STOCK_MEASURED},
-    {"h100-500w", "H100 HBM2e", 0.572, 0.552, 0.54, 361, 480, 50, 500, 132, STOCK_FITTED,
+    {"h100", "H100", 0.692, 0.668, 0.65, 361, 480, 50, 45, 700, 132, STOCK_FITTED, STOCK_MEASURED},
+    {"h100-500w", "H100 HBM2e", 0.572, 0.552, 0.54, 361, 480, 50, 45, 500, 132, STOCK_FITTED,
      STOCK_MEASURED},
-    {"h200", "H200", 0.692, 0.668, 0.65, 361, 480, 50, 700, 132, STOCK_ASSUMED, STOCK_MEASURED},
-    {"gh200", "GH200", 0.692, 0.668, 0.65, 361, 480, 360, 700, 132, STOCK_ASSUMED, STOCK_ASSUMED},
-    {"b200", "B200", 0.69, 0.63, 0.60, 720, 900, 50, 1000, 148, STOCK_ASSUMED, STOCK_ASSUMED},
-    {"cpu", NULL, 0.7, 0, 0.2, 5, 0, 10, 100, 0, STOCK_ASSUMED, STOCK_ASSUMED},
+    {"h200", "H200", 0.692, 0.668, 0.65, 361, 480, 50, 45, 700, 132, STOCK_ASSUMED, STOCK_MEASURED},
+    {"gh200", "GH200", 0.692, 0.668, 0.65, 361, 480, 360, 300, 700, 132, STOCK_ASSUMED,
+     STOCK_ASSUMED},
+    {"b200", "B200", 0.69, 0.63, 0.60, 720, 900, 50, 55, 1000, 148, STOCK_ASSUMED, STOCK_ASSUMED},
+    {"cpu", NULL, 0.7, 0, 0.2, 5, 0, 10, 10, 100, 0, STOCK_ASSUMED, STOCK_ASSUMED},
 };
 /* A rank's share of a machine, to be measured. Its memory is the machine's. */
 static const struct gpu_peak cpu_peak = {
@@ -235,6 +237,7 @@ int stock_network(struct fsdp_net_clock *out, const char *device_word, const cha
         .node_half_nbytes = common.node_half_nbytes,
         .net_half_nbytes = common.net_half_nbytes,
         .host_nbytes_per_s = g->host_gbs * 1e9,
+        .host_memory_nbytes_per_s = g->memory_gbs * 1e9,
         .contention = g->gpu ? common.contention : 0,
         .jitter = common.jitter,
     };
@@ -270,6 +273,9 @@ int stock_facts(struct stock_fact *out, int max, const char *word)
          "node.nvls"},
         {"copies between host and device", g->host_gbs, "GB/s",
          gpu ? "PCIe generation" : cpu_peak.source, STOCK_ASSUMED, "gpu.pcie"},
+        {"a rank's share of the host's memory bandwidth", g->memory_gbs, "GB/s",
+         gpu ? "3/5 of the peak of two sockets, for eight" : cpu_peak.source, STOCK_ASSUMED,
+         "node.host_memory"},
         {"size at which a product reaches half", common.product_half, "", NONE, STOCK_ASSUMED,
          "gpu.product_half"},
         {"share of the memory bandwidth", common.memory_share, "", NONE, STOCK_ASSUMED,

@@ -64,7 +64,7 @@ static void show_mesh(struct report *report, const struct train_parts *p)
     const struct config *c = p->config;
     char strategy[32], dtype[32], reduce[32], products[128];
 
-    report_fact(report, "mesh", "%s, %d x %d (replicate x shard), backend %s, %d unit%s%s%s%s",
+    report_fact(report, "mesh", "%s, %d x %d (replicate x shard), backend %s, %d unit%s%s%s%s%s",
                 config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
                 p->mesh->replicate_size, p->mesh->shard_size, fsdp_comm_backend(p->mesh->world),
                 fsdp_unit_count(p->fsdp), plural(fsdp_unit_count(p->fsdp)),
@@ -72,7 +72,8 @@ static void show_mesh(struct report *report, const struct train_parts *p)
                 : c->fsdp.offload                      ? ", optimizer state offloaded"
                                                        : "",
                 c->fsdp.offload_activations ? ", activations offloaded" : "",
-                c->fsdp.offload_gradients ? ", gradient shards offloaded" : "");
+                c->fsdp.offload_gradients ? ", gradient shards offloaded" : "",
+                p->updates_on_host ? ", updates on the host" : "");
     report_fact(report, "types", "parameters %s%s%s, gradients reduced in %s",
                 config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
                 c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? " (gathered in float8_e4m3)" : "",

@@ -101,12 +101,13 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
                fsdp_unit_count(p->fsdp), config_word(wrap, sizeof wrap, c, "fsdp.wrap_policy"),
                c->fsdp.forward_prefetch, c->fsdp.backward_prefetch);
     if (c->fsdp.offload)
-        report_row(report, "offloaded", "%s, to %s%s, through %" PRId64 " place%s on the device",
+        report_row(report, "offloaded", "%s, to %s%s, through %" PRId64 " place%s on the %s",
                    c->fsdp.offload != FSDP_OFFLOAD_PARAMS ? "the optimizer's state"
                    : *c->fsdp.offload_dir ? "parameters to host memory, the optimizer's state"
                                           : "parameters and the optimizer's state",
                    *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
-                   c->fsdp.offload_slots, plural(c->fsdp.offload_slots));
+                   c->fsdp.offload_slots, plural(c->fsdp.offload_slots),
+                   p->updates_on_host ? "host, where it is updated" : "device");
     if (c->fsdp.offload_activations)
         report_row(report, "activations",
                    "offloaded to host memory, through %" PRId64 " place%s on the device",

@@ -37,7 +37,8 @@ enum {
     EARLY = 32768, /* updates at the reduction */
     REDUCE16 = 65536,
     DURING = 131072, /* updates during the next forward pass */
-    GRADS_AWAY = 262144
+    GRADS_AWAY = 262144,
+    ON_HOST = 524288 /* updates */
 };
 struct cell {
     int nranks, nnodes;
@@ -197,6 +198,8 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
                    : how & STATE_AWAY ? FSDP_OFFLOAD_OPTIMIZER
                                       : FSDP_OFFLOAD_NONE;
     opts.offload_gradients = how & GRADS_AWAY;
+    if (how & ON_HOST)
+        opts.offload_update = FSDP_OFFLOAD_UPDATE_HOST;
     opts.offload_dir = how & IN_FILE ? getenv("TEST_TMP") : NULL;
     opts.seed = 3;
     opts.reduce_last = how & LAST;
@@ -510,6 +513,12 @@ static void test_update_refused(void)
     fsdp_module_tree_destroy(model.tree);
 }
 
+/* Averages, and optimizers that know no other, need whole masters for it. */
+static bool updates_on_host(unsigned how)
+{
+    return !(how & SPLIT) || !(how & (EMA | SGD));
+}
+
 static void test_offload(void)
 {
     static const struct cell cells[] = {
@@ -520,16 +529,28 @@ static void test_offload(void)
         {2, 1, FSDP_NO_SHARD, NARROW | CLIP | SAVED | THREADED},
         {4, 2, FSDP_HYBRID_SHARD, SPLIT | CLIP | SAVED},
         {2, 1, FSDP_FULL_SHARD, GRAD16 | TWICE | CLIP | THREADED},
+        {2, 1, FSDP_FULL_SHARD, SPLIT | NARROW | TWICE | CLIP | THREADED},
+        {2, 1, FSDP_FULL_SHARD, BARE | NARROW | CLIP | SAVED},
+        {3, 1, FSDP_FULL_SHARD, SGD | EMA | SAVED | DURING},
         {1, 1, FSDP_FULL_SHARD, WIDE | TWICE | LAST | CLIP},
     };
-    static const unsigned away[] = {STATE_AWAY,           PARAMS_AWAY,
-                                    STATE_AWAY | IN_FILE, PARAMS_AWAY | IN_FILE,
-                                    GRADS_AWAY,           GRADS_AWAY | PARAMS_AWAY | IN_FILE};
+    static const unsigned away[] = {STATE_AWAY,
+                                    PARAMS_AWAY,
+                                    STATE_AWAY | IN_FILE,
+                                    PARAMS_AWAY | IN_FILE,
+                                    GRADS_AWAY,
+                                    GRADS_AWAY | PARAMS_AWAY | IN_FILE,
+                                    ON_HOST | GRADS_AWAY | STATE_AWAY,
+                                    ON_HOST | GRADS_AWAY | PARAMS_AWAY,
+                                    ON_HOST | GRADS_AWAY | STATE_AWAY | IN_FILE,
+                                    ON_HOST | GRADS_AWAY | PARAMS_AWAY | IN_FILE};
     for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
         struct outcome *at_home = run_cell(cells[i]);
         for (size_t k = 0; k < sizeof away / sizeof away[0]; k++) {
             struct cell cell = cells[i];
             cell.how |= away[k];
+            if ((cell.how & ON_HOST) && !updates_on_host(cell.how))
+                continue;
             struct outcome *out = run_cell(cell);
             ok(equal(at_home, out), "%d ranks, %s, how %u: offloaded, the bits are the same",
                cell.nranks, fsdp_strategy_name(cell.strategy), cell.how);
@@ -537,6 +558,62 @@ static void test_offload(void)
         }
         forget(at_home);
     }
+}
+
+/* What cannot be updated on the host is refused, and named. */
+static void test_refused_on_host(void)
+{
+    static const struct {
+        enum fsdp_offload offload;
+        bool grads;
+        enum fsdp_master master;
+        const char *optimizer;
+        enum fsdp_dtype grad;
+        double ema;
+        bool f8;
+        const char *why; /* NULL: it can */
+    } cases[] = {
+        {FSDP_OFFLOAD_OPTIMIZER, true, FSDP_MASTER_WHOLE, "adamw", FSDP_BF16, 0, false, NULL},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_SPLIT, "adamw", FSDP_F32, 0, false, NULL},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_WHOLE, "schedulefree", FSDP_F32, 0, false, NULL},
+        {FSDP_OFFLOAD_NONE, true, FSDP_MASTER_WHOLE, "adamw", FSDP_F32, 0, false, "fsdp.offload "},
+        {FSDP_OFFLOAD_PARAMS, false, FSDP_MASTER_WHOLE, "adamw", FSDP_F32, 0, false,
+         "offload_gradients"},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_SPLIT, "lion", FSDP_F32, 0, false, "master whole"},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_NONE, "adamw", FSDP_F32, 0.9, false, "averages"},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_WHOLE, "sgd", FSDP_BF16, 0, false, "grad_dtype"},
+        {FSDP_OFFLOAD_PARAMS, true, FSDP_MASTER_WHOLE, "muon", FSDP_F32, 0, false, "sums over"},
+        {FSDP_OFFLOAD_OPTIMIZER, true, FSDP_MASTER_WHOLE, "adamw", FSDP_F32, 0, true,
+         "gather_dtype"},
+    };
+    const struct fsdp_mesh_shape shape = {.shard_size = 2, .replicate_size = 1};
+    struct fsdp_device *device = NULL;
+    struct given model;
+
+    given_make(&model);
+    fsdp_device_open(&device, "cpu", 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fsdp_opts opts = FSDP_OPTS_INIT;
+        struct fsdp_err err = FSDP_ERR_INIT;
+        struct fsdp *f = NULL;
+        opts.param_dtype = FSDP_BF16;
+        opts.offload_update = FSDP_OFFLOAD_UPDATE_HOST;
+        opts.offload = cases[i].offload;
+        opts.offload_gradients = cases[i].grads;
+        opts.grad_dtype = cases[i].grad;
+        opts.optim.master = cases[i].master;
+        opts.optim.name = cases[i].optimizer;
+        opts.optim.ema_decay = cases[i].ema;
+        opts.gather_codec = cases[i].f8 ? &fsdp_gather_float8 : NULL;
+        int rc = fsdp_plan(&f, model.tree, &opts, device, shape, &err);
+        ok(cases[i].why
+               ? rc && !strcmp(err.setting, "offload_update") && strstr(err.text, cases[i].why)
+               : rc == FSDP_OK,
+           "%s on the host: %s", cases[i].optimizer, rc ? err.text : "nothing is refused");
+        fsdp_destroy(f);
+    }
+    fsdp_device_close(device);
+    fsdp_module_tree_destroy(model.tree);
 }
 
 /* What the options cannot do is said. */
@@ -618,6 +695,7 @@ int main(void)
     test_late_clip();
     test_update_refused();
     test_offload();
+    test_refused_on_host();
     test_refused();
     return tap_done();
 }

@@ -110,6 +110,43 @@ static const struct cell cells[] = {
      .acts = true,
      .grads = true},
     {.nranks = 1, .nnodes = 1, .accumulation = 3, .clip = true, .grads = true, .slots = 1},
+    {.nranks = 2,
+     .nnodes = 1,
+     .accumulation = 2,
+     .prefetch = 1,
+     .limit = 2,
+     .clip = true,
+     .offload = FSDP_OFFLOAD_OPTIMIZER,
+     .grads = true,
+     .on_host = true},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 1,
+     .prefetch = 2,
+     .two_level = true,
+     .odd = true,
+     .offload = FSDP_OFFLOAD_OPTIMIZER,
+     .slots = 1,
+     .grads = true,
+     .on_host = true,
+     .update_at = FSDP_UPDATE_AT_FORWARD},
+    {.nranks = 4,
+     .nnodes = 2,
+     .accumulation = 2,
+     .strategy = FSDP_HYBRID_SHARD,
+     .clip = true,
+     .offload = FSDP_OFFLOAD_PARAMS,
+     .acts = true,
+     .grads = true,
+     .on_host = true},
+    {.nranks = 1,
+     .nnodes = 1,
+     .accumulation = 1,
+     .clip = true,
+     .offload = FSDP_OFFLOAD_PARAMS,
+     .slots = 1,
+     .grads = true,
+     .on_host = true},
     {.nranks = 4,
      .nnodes = 2,
      .accumulation = 2,
@@ -213,12 +250,15 @@ static bool is_noticed(struct cell *c, int norders, const struct outcome *want)
 
 /* Orders come from a seed, so that the same edges are noticed whenever this runs. Few orders show
  * most of them; where one lane would have to fall behind another by a whole pass, it takes many. */
-static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at, bool away)
+static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at update_at, bool away,
+                              bool on_host)
 {
     struct cell c = {.nranks = 2, .nnodes = 1, .accumulation = 2, .prefetch = 1, .limit = 2};
     c.offload = offload;
     c.update_at = update_at;
-    c.acts = c.grads = away;
+    c.acts = away;
+    c.grads = away || on_host;
+    c.on_host = c.clip = on_host; /* clipped, or the scalars are the same in every step */
     c.slots = away ? 1 : 0;
     c.unwaited = c.scribbles = true;
     int count = edges_of(&c), noticed = 0;
@@ -228,18 +268,20 @@ static void test_edges_needed(enum fsdp_offload offload, enum fsdp_update_at upd
     for (c.index = 0; c.index < count; c.index++)
         noticed += is_noticed(&c, 16, want) || is_noticed(&c, 512, want);
     ok(count > 20 && noticed == count,
-       "offload %d, update_at %d%s: without one of %d edges some order differs, for %d of them",
-       (int)offload, (int)update_at, away ? ", activations and gradients offloaded" : "", count,
-       noticed);
+       "offload %d, update_at %d%s%s: without one of %d edges some order differs, for %d of them",
+       (int)offload, (int)update_at, away ? ", activations and gradients offloaded" : "",
+       on_host ? ", updates on the host" : "", count, noticed);
     munmap(want, sizeof *want);
 }
 
 int main(void)
 {
     if (!sanitized()) {
-        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP, true);
-        test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false);
-        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD, false);
+        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_STEP, true, false);
+        test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false, false);
+        test_edges_needed(FSDP_OFFLOAD_NONE, FSDP_UPDATE_AT_FORWARD, false, false);
+        test_edges_needed(FSDP_OFFLOAD_OPTIMIZER, FSDP_UPDATE_AT_STEP, false, true);
+        test_edges_needed(FSDP_OFFLOAD_PARAMS, FSDP_UPDATE_AT_STEP, false, true);
     }
     test_orders();
     return tap_done();

@@ -7,7 +7,7 @@
 #include "toy.h"
 #include "toy_clock.h"
 
-enum { NDRAWS = 44, NWORLDS = 6, MAX_ROWS = 40 };
+enum { NDRAWS = 50, NWORLDS = 6, MAX_ROWS = 40 };
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
@@ -78,6 +78,8 @@ static void draw_setting(struct setting *s, uint64_t *seed, int nranks)
     o->offload_gradients = places == 1 || places == 3;
     if (o->offload != FSDP_OFFLOAD_NONE && draw(seed, 2))
         o->offload_dir = ".";
+    if (o->offload != FSDP_OFFLOAD_NONE && o->offload_gradients && draw(seed, 3) == 0)
+        o->offload_update = FSDP_OFFLOAD_UPDATE_HOST;
     if (draw(seed, 4) == 0)
         o->frozen = frozen;
     o->agree = draw(seed, 2) ? "data = these\n" : NULL;

@@ -294,6 +294,7 @@ struct cell {
     enum fsdp_update_at update_at;
     int slots;             /* of what is offloaded; 0: as by default */
     bool acts, grads;      /* activations, gradient shards are offloaded */
+    bool on_host;          /* updates are computed there */
     int grad_buffers;      /* 0: as by default */
     const char *overrides; /* of units, separated by semicolons; NULL: none */
     unsigned shuffle;      /* seed of an order drawn at random; 0: lanes run as they do */
@@ -461,6 +462,7 @@ static inline struct fsdp_opts opts_of(const struct cell *c)
     opts.offload = c->offload;
     opts.offload_activations = c->acts;
     opts.offload_gradients = c->grads;
+    opts.offload_update = c->on_host ? FSDP_OFFLOAD_UPDATE_HOST : FSDP_OFFLOAD_UPDATE_AUTO;
     opts.update_at = c->update_at;
     if (c->slots)
         opts.offload_slots = c->slots;

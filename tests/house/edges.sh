@@ -115,7 +115,7 @@ models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
 models/weights          ckpt.h fsdp/fsdp.h
 models/yaml            fsdp/base.h
-models/train/setup     ckpt.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/remote models/text/chat models/text/tokenizer models/train/node
+models/train/setup     ckpt.h fsdp/clock.h fsdp/fsdp.h models/config models/data models/data/cache models/data/line models/data/source models/family models/nn models/plan models/remote models/text/chat models/text/tokenizer models/train/node
 '
 
 # Public headers stand for themselves: whoever includes one does not thereby know a folder. Here and below an answer is

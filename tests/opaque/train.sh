@@ -94,6 +94,13 @@ same "two ranks, adapters on these experts, accumulated" "-n 2" "model.path=$TES
 same "all of it offloaded, the optimizer's state to files, saved in the background" "-n 1" "${offloaded[@]}" \
     "fsdp.offload_dir=$TEST_TMP" checkpoint.interval=2 checkpoint.async=true
 same "the optimizer's state offloaded, accumulated" "-n 1" fsdp.offload=optimizer train.micro_batch_size=4
+on_host=(fsdp.offload_gradients=true fsdp.offload_update=host)
+same "two ranks, updates on the host" "-n 2" fsdp.offload=optimizer "${on_host[@]}"
+same "the same, masters split, moments in bf16, all of it offloaded" "-n 2" "${offloaded[@]}" "${on_host[@]}"
+same "the same, to files, saved in the background" "-n 1" "${offloaded[@]}" "${on_host[@]}" \
+    "fsdp.offload_dir=$TEST_TMP" checkpoint.interval=2 checkpoint.async=true
+same "two ranks in fp16, updates on the host" "-n 2" fsdp.param_dtype=float16 fsdp.output_dtype=float32 fsdp.loss_scale_init=1.0e12 \
+    fsdp.loss_scale_backoff=1.0e-4 fsdp.offload=optimizer "${on_host[@]}"
 
 "$BIN/ckpt-merge" -q "$TEST_TMP/cpu" -o "$TEST_TMP/base/" >"$TEST_TMP/merge.out" 2>&1
 same "adapters on a model in NF4" "-n 1" "model.path=$TEST_TMP/base" model.init=pretrained lora.r=4 lora.dora=true \

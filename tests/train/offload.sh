@@ -27,15 +27,19 @@ declare -A to=([optimizer]=fsdp.offload=optimizer [params]=fsdp.offload=params
     [files]="fsdp.offload=optimizer fsdp.offload_dir=disk" [both]="fsdp.offload=params fsdp.offload_dir=disk"
     [activations]="fsdp.offload_activations=true fsdp.offload_slots=1"
     [rest]="fsdp.offload_activations=true fsdp.offload_gradients=true fsdp.offload_slots=1"
-    [once]="fsdp.offload_activations=true fsdp.offload_gradients=true fsdp.reduce_last=true")
+    [once]="fsdp.offload_activations=true fsdp.offload_gradients=true fsdp.reduce_last=true"
+    [host]="fsdp.offload=optimizer fsdp.offload_gradients=true fsdp.offload_update=host"
+    [host-all]="fsdp.offload=params fsdp.offload_gradients=true fsdp.offload_update=host train.threads=2"
+    [host-files]="fsdp.offload=optimizer fsdp.offload_dir=disk fsdp.offload_gradients=true fsdp.offload_update=host")
 mkdir disk
-compare() { # text, ranks, settings
+compare() { # text, ranks, settings, updates on the host
     # shellcheck disable=SC2086
     run -n "$2" run.yaml $3 checkpoint.path="here$n" log.metrics="here$n.jsonl"
     local here=here$n what away=rest
     [ "$2" != 1 ] || away=once # else micro-steps are summed as on several ranks, with other roundings
     case "$3" in *update_at=reduce*) away=activations ;; esac # there are no gradient shards
-    for what in optimizer params files both $away; do
+    # shellcheck disable=SC2086
+    for what in optimizer params files both $away $4; do
         # shellcheck disable=SC2086
         run -n "$2" run.yaml $3 ${to[$what]} checkpoint.path="$here-$what" log.metrics="$here-$what.jsonl" \
             checkpoint.async=true && cmp -s <(losses "$here.jsonl") <(losses "$here-$what.jsonl") &&
@@ -44,14 +48,15 @@ compare() { # text, ranks, settings
         ok $? "$1: ${to[$what]}: losses, norms and two checkpoints are the same"
     done
 }
-compare "2 ranks in fp32" 2 ""
-compare "3 ranks, masters split, moments in bfloat16" 3 "$narrow"
+compare "2 ranks in fp32" 2 "" "host host-all host-files"
+compare "3 ranks, masters split, moments in bfloat16" 3 "$narrow" ""
+compare "3 ranks, the same without an average" 3 "$narrow optim.ema_decay=0" "host host-files"
 compare "2 ranks, units below the layer, recomputed, updates at the reduction" 2 "fsdp.param_dtype=bfloat16 \
     fsdp.activation_checkpointing=full fsdp.wrap_classes=[LlamaDecoderLayer,LlamaMLP] train.micro_batch_size=6 \
-    fsdp.update_at=reduce optim.clip_grad_norm=0"
-compare "1 rank, SGD with split masters" 1 "fsdp.param_dtype=bfloat16 optim.master=split optim.name=sgd optim.lr=0.05"
+    fsdp.update_at=reduce optim.clip_grad_norm=0" ""
+compare "1 rank, SGD with split masters" 1 "fsdp.param_dtype=bfloat16 optim.master=split optim.name=sgd optim.lr=0.05" ""
 compare "2 ranks in fp16, whose first steps are skipped" 2 \
-    "fsdp.param_dtype=float16 fsdp.loss_scale_init=1.0e12 fsdp.loss_scale_backoff=1.0e-4"
+    "fsdp.param_dtype=float16 fsdp.loss_scale_init=1.0e12 fsdp.loss_scale_backoff=1.0e-4" "host host-all"
 ok "$(grep -q -E '"skipped": ?2' here*/step-00000006/manifest.json; echo $?)" "two of them were"
 
 # The embedding's optimizer keeps nothing: its weights come to the place that moments are still written from.
@@ -107,6 +112,21 @@ if [ -z "$why" ]; then
 else
     n=$((n + 1)) && echo "ok $n # SKIP $why"
 fi
+run -v -n 2 run.yaml ${to[host]} train.steps=1
+ok "$([ $? = 0 ] && holds log "the optimizer's state, to host memory, through 2 places on the host, where it is updated" &&
+    holds log 'passing through the host for updates'; echo $?)" "updates on the host are told"
+"$BIN/fsdp-launch" -n 2 run.yaml ${to[host-all]} --dump-schedule >log 2>err
+ok "$([ $? = 0 ] && grep -q 'download *store_scalars' log && grep -q 'update *update' log && ! grep -q ' fetch ' log; echo $?)" \
+    "they have their lane, and nothing but the scalars is copied for them"
+refused() { # text of the error, settings
+    "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload_update=host "${@:2}" >log 2>err
+    ok "$([ $? != 0 ] && holds err fsdp.offload_update && holds err "$1"; echo $?)" "refused: $1"
+}
+refused 'set fsdp.offload_gradients true' fsdp.offload=params
+refused 'averages need whole masters: set optim.master whole' fsdp.offload=params fsdp.offload_gradients=true \
+    fsdp.param_dtype=bfloat16 optim.master=split
+"$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload_update=host >log 2>err
+ok "$([ $? != 0 ] && holds err 'set fsdp.offload optimizer or params'; echo $?)" "nor without anything that lives there"
 "$BIN/fsdp-launch" -n 2 run.yaml fsdp.offload=params --dump-schedule >log 2>err
 ok "$([ $? = 0 ] && grep -q 'upload *load' log && grep -q 'upload *fetch' log && grep -q 'download *store' log; echo $?)" \
     "and so does the schedule"

@@ -83,6 +83,11 @@ static uint64_t chunks_nbytes(const struct units *units, bool reduced)
     return most;
 }
 
+static bool is_on_host(const struct fsdp *f)
+{
+    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
+}
+
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++) {
@@ -101,8 +106,9 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     }
     f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
     f->mem.wide_grad = take_row(c, update_wide_grad_nbytes(f), &rows->wide_grad);
-    uint64_t slot_nbytes = offload_slot_nbytes(f);
-    for (int k = 0; slot_nbytes && k < f->offload.nslots; k++)
+    const uint64_t slot_nbytes = offload_slot_nbytes(f);
+    const int nslots = is_on_host(f) ? 1 : f->offload.nslots; /* one for work between steps */
+    for (int k = 0; slot_nbytes && k < nslots; k++)
         f->offload.slots[k] = take_row(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
     f->scalars.sums =
@@ -212,9 +218,16 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
     }
 }
 
-/* On the way between a file and the device. */
+/* On the way between a file and the device, or to an update on the host and from there. */
+static bool is_staged(const struct fsdp *f)
+{
+    return is_on_host(f) || (f->offload.in_file && !fsdp_device_is_host(f->device));
+}
+
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
+    if (is_on_host(f))
+        f->offload.host_scalars = take_row(c, sizeof *f->offload.host_scalars, &rows->staged);
     for (int k = 0; k < f->offload.nslots; k++)
         f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
 }
@@ -342,7 +355,7 @@ static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm
     return FSDP_OK;
 }
 
-/* What is offloaded to a file, and the way to it. */
+/* What is offloaded to a file. */
 static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
 {
     struct rows ignored = {0};
@@ -354,9 +367,7 @@ static int place_file(struct fsdp *f, const char *dir, struct fsdp_err *err)
         err, offload_file_create(&f->offload.file, dir, c.pos, f->mesh->rank, err), "offload_dir"));
     c = (struct cursor){.base = offload_file_base(f->offload.file)};
     plan_file(f, &c, &ignored);
-    if (fsdp_device_is_host(f->device))
-        return FSDP_OK;
-    return place_plan(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err);
+    return FSDP_OK;
 }
 
 /* dtypes: what the memory is in, NULL where it goes without saying. */
@@ -407,7 +418,7 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     measure_plan(f, plan_device, &rows); /* first: it says what each module keeps */
     measure_plan(f, plan_host, &rows);
     measure_plan(f, plan_file, &rows);
-    if (f->offload.in_file && !fsdp_device_is_host(f->device))
+    if (is_staged(f))
         measure_plan(f, plan_staged, &rows);
     measure_plan(f, plan_gather, &rows);
     measure_plan(f, plan_reduce, &rows);
@@ -447,7 +458,10 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     host_row(mem, "activations offloaded to the host", false, rows.host_acts);
     host_row(mem, "gradient shards offloaded to the host", false, rows.host_grads);
     host_row(mem, "state offloaded to a file", true, rows.file);
-    host_row(mem, "on its way between file and device", false, rows.staged);
+    host_row(mem,
+             is_on_host(f) ? "passing through the host for updates"
+                           : "on its way between file and device",
+             false, rows.staged);
     return FSDP_OK;
 }
 
@@ -481,6 +495,9 @@ int arena_create(struct fsdp *f, const char *offload_dir, struct fsdp_err *err)
     FSDP_TRY(place_plan(f, plan_device, &f->mem.device, NULL, &ignored, err));
     if (offload_dir && *offload_dir)
         FSDP_TRY(place_file(f, offload_dir, err));
+    if (is_staged(f))
+        FSDP_TRY(place_plan(f, plan_staged, &f->offload.staged_mem, NULL, &ignored, err));
+    FSDP_TRY(offload_host_open(f, err));
     FSDP_TRY(place_plan(f, plan_host, &f->mem.host, NULL, &ignored, err));
     return scale_begin(f, err);
 }
@@ -533,6 +550,7 @@ void arena_destroy(struct fsdp *f)
     fsdp_device_free(f->device, f->mem.device);
     fsdp_host_free(f->device, f->mem.host);
     fsdp_host_free(f->device, f->offload.staged_mem);
+    offload_host_close(f);
     offload_file_destroy(f->offload.file);
     fsdp_free(f->offload.slots);
     fsdp_free(f->offload.staged_slots);

@@ -105,7 +105,8 @@ static int describe_modules(struct fsdp *f, struct fsdp_err *err)
             .encoded = flat->codec || flat->nf4,
             .packed = flat->nf4,
             .chunked = flat_is_chunked(flat),
-            .offloaded = flat->trainable && offload_state(f, k),
+            .offloaded = flat->trainable && offload_state(f, k) && offload_passes(f, k),
+            .on_host = offload_on_host(f, k),
             .grad_nbytes = flat_full_nelem(flat) * fsdp_dtype_nbytes(flat->reduce_dtype),
             .grad_narrow = flat->reduce_dtype != FSDP_F32 || flat_grad_dtype(f, flat) != FSDP_F32};
     }

@@ -190,6 +190,11 @@ static int exec_store_grad(struct fsdp *f, const struct sched_op *op, struct fsd
 
 /* ---- the optimizer step ---------------------------------------------------------------------- */
 
+static int exec_store_scalars(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    return offload_store_scalars(f, f->lanes[op->lane], err);
+}
+
 static int exec_fetch(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
     return offload_fetch(f, op->flat, op->slot, f->lanes[SCHED_UPLOADS], err);
@@ -259,6 +264,7 @@ static op_run_f *const runs[SCHED_NKINDS] = {
     [SCHED_ALL_REDUCE] = exec_all_reduce,
     [SCHED_NORM] = exec_norm,
     [SCHED_NORM_SUM] = exec_norm_sum,
+    [SCHED_STORE_SCALARS] = exec_store_scalars,
     [SCHED_FETCH] = exec_fetch,
     [SCHED_UPDATE] = exec_update,
     [SCHED_STORE] = exec_store,

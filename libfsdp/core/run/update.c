@@ -15,7 +15,7 @@
 
 struct updating {
     struct fsdp *f;
-    struct fsdp_lane *lane;
+    const struct update_step *step;
     const struct flat_state *s;
     const struct update_run *run;
 };
@@ -25,7 +25,7 @@ static int update_range(const struct updating *u, float *x, uint64_t pos, uint64
                         const float *wide_grad, struct fsdp_err *err)
 {
     const struct flat_state *s = u->s;
-    struct optimizer_run args = update_args_of(u->f, s, u->run, pos, nelem);
+    struct optimizer_run args = update_args_of(u->f, u->step, s, u->run, pos, nelem);
 
     args.master = x ? x : s->master ? s->master + pos : NULL;
     args.rest = !x && s->rest ? s->rest + pos : NULL;
@@ -35,7 +35,7 @@ static int update_range(const struct updating *u, float *x, uint64_t pos, uint64
         args.grad = wide_grad;
         args.grad_dtype = FSDP_F32;
     }
-    return u->run->kind->update(u->lane, &args, err);
+    return u->run->kind->update(u->step->lane, &args, err);
 }
 
 /* The same, with gradients as the optimizer takes them. */
@@ -50,7 +50,7 @@ static int update_whole(const struct updating *u, float *x, uint64_t pos, uint64
     for (uint64_t at = 0; at < nelem; at += GRAD_PIECE) {
         const uint64_t here = nelem - at < GRAD_PIECE ? nelem - at : GRAD_PIECE;
         const char *grad = (const char *)u->s->grad + (pos + at) * fsdp_dtype_nbytes(dtype);
-        FSDP_TRY(fsdp_cast(u->lane, f->mem.wide_grad, FSDP_F32, grad, dtype, here, err));
+        FSDP_TRY(fsdp_cast(u->step->lane, f->mem.wide_grad, FSDP_F32, grad, dtype, here, err));
         FSDP_TRY(update_range(u, x ? x + at : NULL, pos + at, here, f->mem.wide_grad, err));
     }
     return FSDP_OK;
@@ -80,15 +80,15 @@ static int update_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct
     return update_whole(u, x, u->run->pos + at, nelem, err);
 }
 
-static int update_one(struct fsdp *f, struct fsdp_lane *lane, const struct flat_state *s,
+static int update_one(struct fsdp *f, const struct update_step *step, const struct flat_state *s,
                       const struct update_run *run, struct fsdp_err *err)
 {
-    struct updating u = {f, lane, s, run};
+    struct updating u = {f, step, s, run};
     const struct fsdp_rounding rounding =
-        update_args_of(f, s, run, run->pos, run->nelem).weight_rounding;
+        update_args_of(f, step, s, run, run->pos, run->nelem).weight_rounding;
 
     if (!s->master && !run->kind->splits) {
-        const struct master_visit visit = {.lane = lane,
+        const struct master_visit visit = {.lane = step->lane,
                                            .pos = run->pos,
                                            .nelem = run->nelem,
                                            .reads = true,
@@ -102,25 +102,25 @@ static int update_one(struct fsdp *f, struct fsdp_lane *lane, const struct flat_
 }
 
 struct averaging {
-    struct fsdp *f;
-    struct fsdp_lane *lane;
+    const struct fsdp *f;
+    const struct update_step *step;
     float *average;
 };
 
 static int average_piece(void *ctx, float *x, uint64_t at, uint64_t nelem, struct fsdp_err *err)
 {
     const struct averaging *a = ctx;
-    if (a->f->optim.step_args->step == 0)
-        return fsdp_copy(a->lane, a->average + at, x, nelem * sizeof *x, err);
-    return fsdp_ema(a->lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
+    if (a->step->step == 0)
+        return fsdp_copy(a->step->lane, a->average + at, x, nelem * sizeof *x, err);
+    return fsdp_ema(a->step->lane, a->average + at, x, nelem, a->f->opts.optim.ema_decay, err);
 }
 
 /* After the first step the average is the weights themselves, as in PyTorch's AveragedModel. */
-static int update_average(struct fsdp *f, struct fsdp_lane *lane, int flat,
+static int update_average(struct fsdp *f, const struct update_step *step, int flat,
                           const struct flat_state *s, struct fsdp_err *err)
 {
-    struct averaging a = {f, lane, s->optim[f->optim.ema]};
-    const struct master_visit visit = {.lane = lane,
+    struct averaging a = {f, step, s->optim[f->optim.ema]};
+    const struct master_visit visit = {.lane = step->lane,
                                        .nelem = f->units.flats[flat].cut.shard_nelem,
                                        .reads = true,
                                        .fn = average_piece,
@@ -128,19 +128,60 @@ static int update_average(struct fsdp *f, struct fsdp_lane *lane, int flat,
     return master_each_at(f, s, &visit, err);
 }
 
+static int update_runs(struct fsdp *f, const struct update_step *step, int flat,
+                       const struct flat_state *s, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->optim.nruns; k++)
+        if (f->optim.runs[k].flat == flat)
+            FSDP_TRY(update_one(f, step, s, &f->optim.runs[k], err));
+    return FSDP_OK;
+}
+
+/* An update on the host, which is called when its lane gets there: after fsdp_step has returned. */
+struct host_update {
+    struct fsdp *f;
+    int flat, slot;
+    struct update_step step;
+};
+
+static int run_host_update(void *arg, struct fsdp_err *err)
+{
+    const struct host_update *u = arg;
+    struct fsdp *f = u->f;
+    struct flat_state s = offload_host_at(f, u->flat, u->slot);
+
+    s.grad = f->flats[u->flat].grad;
+    FSDP_TRY(update_runs(f, &u->step, u->flat, &s, err));
+    return f->optim.ema < 0 ? FSDP_OK : update_average(f, &u->step, u->flat, &s, err);
+}
+
+static int update_on_host(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct host_scalars *scalars = f->offload.host_scalars;
+    struct host_update u = {f, op->flat, op->slot, update_step_of(f, f->offload.host_lane)};
+
+    u.step.clip_coef = &scalars->clip_coef;
+    u.step.loss_scale = f->scalars.scaled ? &scalars->scale : NULL;
+    return fsdp_lane_call(f->lanes[op->lane], run_host_update, &u, sizeof u, err);
+}
+
+static int update_on_device(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
+{
+    const struct update_step step = update_step_of(f, f->lanes[op->lane]);
+    struct flat_state s = offload_at(f, op->flat, op->slot);
+
+    s.grad = grad_here(f, op->flat);
+    FSDP_TRY(update_runs(f, &step, op->flat, &s, err));
+    FSDP_TRY(update_shared(f, op->flat, &s, err));
+    return f->optim.ema < 0 ? FSDP_OK : update_average(f, &step, op->flat, &s, err);
+}
+
 int exec_update(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    struct flat_state s = offload_at(f, op->flat, op->slot);
-    struct fsdp_lane *lane = f->lanes[op->lane];
-    s.grad = grad_here(f, op->flat);
     if (!f->optim.step_args) /* likewise (norm.c) */
         return FSDP_OK;
-    FSDP_TRY(snapshot_hold(f, op->flat, lane, err));
-    for (int k = 0; k < f->optim.nruns; k++)
-        if (f->optim.runs[k].flat == op->flat)
-            FSDP_TRY(update_one(f, lane, &s, &f->optim.runs[k], err));
-    FSDP_TRY(update_shared(f, op->flat, &s, err));
-    return f->optim.ema < 0 ? FSDP_OK : update_average(f, lane, op->flat, &s, err);
+    FSDP_TRY(snapshot_hold(f, op->flat, f->lanes[op->lane], err));
+    return offload_on_host(f, op->flat) ? update_on_host(f, op, err) : update_on_device(f, op, err);
 }
 
 /* ---- before the first step ------------------------------------------------------------------- */
@@ -151,6 +192,7 @@ enum { WARM_NELEM = 1024 };
  */
 static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
 {
+    const struct update_step step = update_step_of(f, f->lanes[SCHED_COMPUTE]);
     const size_t room = WARM_NELEM * sizeof(float);
 
     for (int k = 0; k < f->optim.nruns; k++) {
@@ -159,6 +201,8 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
         char *at = memory;
         struct flat_state s = {0};
         if (k > 0 && f->optim.runs[k - 1].flat == run.flat && f->optim.runs[k - 1].kind == run.kind)
+            continue;
+        if (offload_on_host(f, run.flat))
             continue;
         s.grad = at += room;
         s.param = at += room;
@@ -171,7 +215,7 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
         run.pos = 0;
         run.nelem = WARM_NELEM;
         memset(run.at, 0, sizeof run.at);
-        FSDP_TRY(update_one(f, f->lanes[SCHED_COMPUTE], &s, &run, err));
+        FSDP_TRY(update_one(f, &step, &s, &run, err));
     }
     return FSDP_OK;
 }

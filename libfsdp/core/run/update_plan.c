@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "core/state/offload.h"
 #include "core/state/slots.h"
 #include "core/units/module_tree.h"
 #include "update.h"
@@ -185,22 +186,32 @@ void update_run_of(struct update_run *out, const struct fsdp *f, int flat_index,
     place_run(out, f, flat->params[i]);
 }
 
-struct optimizer_run update_args_of(const struct fsdp *f, const struct flat_state *s,
-                                    const struct update_run *run, uint64_t pos, uint64_t nelem)
+struct update_step update_step_of(const struct fsdp *f, struct fsdp_lane *lane)
+{
+    return (struct update_step){.lane = lane,
+                                .step = f->optim.step_args->step,
+                                .lr = f->optim.step_args->lr,
+                                .weight = f->optim.weight,
+                                .clip_coef = f->scalars.clip_coef,
+                                .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL};
+}
+
+struct optimizer_run update_args_of(const struct fsdp *f, const struct update_step *step,
+                                    const struct flat_state *s, const struct update_run *run,
+                                    uint64_t pos, uint64_t nelem)
 {
     const struct flat *flat = &f->units.flats[run->flat];
     struct optimizer_run args = {
         .grad = (const char *)s->grad + pos * fsdp_dtype_nbytes(flat_grad_dtype(f, flat)),
         .grad_dtype = flat_grad_dtype(f, flat),
-        .grad_scale = f->scalars.clip_coef,
-        .loss_scale = f->scalars.scaled ? f->scalars.scale : NULL,
-        .rounding = {run->key, (uint64_t)f->optim.step_args->step, run->first + pos - run->pos},
-        .weight_rounding = {run->weight_key, (uint64_t)f->optim.step_args->step,
-                            run->first + pos - run->pos},
+        .grad_scale = step->clip_coef,
+        .loss_scale = step->loss_scale,
+        .rounding = {run->key, (uint64_t)step->step, run->first + pos - run->pos},
+        .weight_rounding = {run->weight_key, (uint64_t)step->step, run->first + pos - run->pos},
         .nelem = nelem,
-        .step = f->optim.step_args->step,
-        .lr = f->optim.step_args->lr,
-        .weight = f->optim.weight,
+        .step = step->step,
+        .lr = step->lr,
+        .weight = step->weight,
         .hyper = run->hyper,
         .opts = &f->opts.optim,
     };
@@ -291,6 +302,43 @@ static int check_phases(const struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Why a parameter cannot be updated on the host: NULL, it can. There is no memory for pieces in
+ * fp32 there. */
+static const char *why_not_on_host(const struct fsdp *f, const struct flat *flat,
+                                   const struct optimizer *kind)
+{
+    const bool whole = !flat_is_split(f, flat) && !flat_is_bare(f, flat);
+
+    if (flat->codec)
+        return "its master is on the device, where it is encoded: set fsdp.gather_dtype auto";
+    if (kind->phase)
+        return "its optimizer sums over ranks in between";
+    if (!whole && (!kind->splits || f->optim.ema >= 0))
+        return f->optim.ema >= 0 ? "averages need whole masters: set optim.master whole"
+                                 : "its optimizer needs whole masters: set optim.master whole";
+    if (flat_grad_dtype(f, flat) != FSDP_F32 && !kind->narrow_grads)
+        return "its optimizer needs gradients in fp32: set fsdp.grad_dtype float32";
+    return NULL;
+}
+
+static int check_host(const struct fsdp *f, struct fsdp_err *err)
+{
+    for (int k = 0; k < f->units.nflats; k++) {
+        const struct flat *flat = &f->units.flats[k];
+        for (int i = 0; offload_on_host(f, k) && i < flat->ntensors; i++) {
+            const char *why = why_not_on_host(f, flat, f->optim.kinds[flat->params[i]]);
+            if (!why)
+                continue;
+            fsdp_err_set(err, FSDP_EUNSUPPORTED,
+                         "offload_update host: '%s' cannot be updated there: %s, or "
+                         "fsdp.offload_update device",
+                         flat->tensors[i].name, why);
+            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_update");
+        }
+    }
+    return FSDP_OK;
+}
+
 int update_plan(struct fsdp *f, struct fsdp_err *err)
 {
     const size_t nparams = (size_t)f->units.nparams;
@@ -308,6 +356,7 @@ int update_plan(struct fsdp *f, struct fsdp_err *err)
         return FSDP_ENOMEM;
     FSDP_TRY(choose_params(f, err));
     FSDP_TRY(check_phases(f, err));
+    FSDP_TRY(check_host(f, err));
     FSDP_TRY(slots_plan(f, err));
     add_runs(f);
     return FSDP_OK;

@@ -67,6 +67,7 @@ static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int p
                      struct fsdp_err *err)
 {
     const struct flat *of = &f->units.flats[flat];
+    const struct update_step step = update_step_of(f, f->lanes[SCHED_COMPUTE]);
     double *update_sum = f->mem.sums, *sums = update_sum + count_shared(f, flat);
 
     for (int i = 0; i < of->ntensors; i++) {
@@ -74,7 +75,7 @@ static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int p
         if (!is_shared(f, flat, i))
             continue;
         update_run_of(&run, f, flat, i);
-        struct optimizer_run args = update_args_of(f, s, &run, run.pos, run.nelem);
+        struct optimizer_run args = update_args_of(f, &step, s, &run, run.pos, run.nelem);
         args.master = s->master + run.pos;
         args.tensor = &of->tensors[i];
         args.sums = sums;
@@ -84,7 +85,7 @@ static int run_phase(struct fsdp *f, int flat, const struct flat_state *s, int p
         args.chosen =
             f->mesh->replicate_rank == 0 && (flat + i) % f->mesh->shard_size == f->mesh->shard_rank;
         sums += run.kind->nsums(args.tensor);
-        FSDP_TRY(run.kind->phase(f->lanes[SCHED_COMPUTE], &args, phase, err));
+        FSDP_TRY(run.kind->phase(step.lane, &args, phase, err));
     }
     return FSDP_OK;
 }

@@ -127,6 +127,7 @@ int sched_add_edges(struct sched *sched, const struct sched_input *in, struct fs
                           [SCHED_ACT_SLOT] = in->acts ? in->offload_slots : 0,
                           [SCHED_HOST_GRAD] = in->nflats,
                           [SCHED_HOST_ACT] = in->acts ? in->nmodules : 0,
+                          [SCHED_HOST_SCALARS] = 1,
                           [SCHED_SCALARS] = 1};
     for (int k = 0; k <= SCHED_SCALARS; k++)
         e.base[k + 1] = e.base[k] + counts[k];

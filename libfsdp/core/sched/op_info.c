@@ -181,15 +181,38 @@ static void scalars_accesses(struct sched_access_list *l, const struct sched_op 
     writes(l, SCHED_SCALARS, 0);
 }
 
+static void store_scalars_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    (void)op;
+    reads(l, SCHED_SCALARS, 0);
+    writes(l, SCHED_HOST_SCALARS, 0);
+}
+
 static void fetch_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
+    if (l->in->flats[op->flat].on_host && !l->in->offload_params)
+        reads(l, SCHED_PARAM_SHARD, op->flat);
     reads(l, SCHED_HOST_STATE, op->flat);
     reads(l, SCHED_HOST_PARAM, op->flat);
     writes(l, SCHED_STATE_SLOT, op->slot);
 }
 
+/* What lives in the host's memory is updated in place. */
+static void host_update_accesses(struct sched_access_list *l, const struct sched_op *op)
+{
+    reads(l, SCHED_HOST_SCALARS, 0);
+    reads(l, SCHED_HOST_GRAD, op->flat);
+    writes(l, SCHED_STATE_SLOT, op->slot);
+    writes(l, SCHED_HOST_STATE, op->flat);
+    writes(l, SCHED_HOST_PARAM, op->flat);
+}
+
 static void update_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
+    if (l->in->flats[op->flat].on_host) {
+        host_update_accesses(l, op);
+        return;
+    }
     reads(l, SCHED_SCALARS, 0);
     touch_grad(l, op, false);
     writes(l, SCHED_STATE_SLOT, op->slot);
@@ -201,6 +224,8 @@ static void store_accesses(struct sched_access_list *l, const struct sched_op *o
     reads(l, SCHED_STATE_SLOT, op->slot);
     writes(l, SCHED_HOST_STATE, op->flat);
     writes(l, SCHED_HOST_PARAM, op->flat);
+    if (l->in->flats[op->flat].on_host && !l->in->offload_params)
+        writes(l, SCHED_PARAM_SHARD, op->flat);
 }
 
 static void encode_accesses(struct sched_access_list *l, const struct sched_op *op)
@@ -427,6 +452,9 @@ const struct sched_op_info sched_infos[SCHED_NKINDS] = {
                         .comm = true,
                         .accesses = scalars_accesses,
                         .collective = norm_sum},
+    [SCHED_STORE_SCALARS] = {.name = "store_scalars",
+                             .lane = SCHED_DOWNLOADS,
+                             .accesses = store_scalars_accesses},
     [SCHED_FETCH] = {.name = "fetch",
                      .lane = SCHED_UPLOADS,
                      .accesses = fetch_accesses,

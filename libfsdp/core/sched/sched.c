@@ -30,7 +30,7 @@ static struct sched_op op_of(enum sched_kind kind)
 static void emit_flat(struct builder *b, enum sched_kind kind, int flat, int slot)
 {
     struct sched_op op = op_of(kind);
-    if (kind == SCHED_UPDATE && b->in->update_late)
+    if (kind == SCHED_UPDATE && (b->in->update_late || b->in->flats[flat].on_host))
         op.lane = SCHED_UPDATES;
     op.flat = flat;
     op.slot = slot;
@@ -469,23 +469,32 @@ static int next_offloaded(const struct builder *b, int flat)
     return flat;
 }
 
-/* The trained flat that is `count` behind this one (-1: before the first); nflats: none. */
-static int next_trained(const struct builder *b, int flat, int count)
+/* The first flat behind this one (-1: of all) that has its gradient in the place for an update;
+ * nflats: none. */
+static int next_in_place(const struct builder *b, int flat, int place)
 {
-    while (count > 0 && ++flat < b->in->nflats)
-        count -= b->in->flats[flat].trainable;
+    for (flat++; flat < b->in->nflats; flat++)
+        if (b->out->grad_place[flat] == place && !b->in->flats[flat].on_host)
+            return flat;
     return flat;
 }
 
-/* What has its place behind the flat's gradient, or with -1 all that have theirs first and are no
- * longer there. */
-static void fetch_grads(struct builder *b, int flat)
+/* What has its place behind the flat's gradient. */
+static void fetch_grad_behind(struct builder *b, int flat)
 {
-    const int n = b->in->offload_slots;
+    const int next =
+        b->in->offload_grads ? next_in_place(b, flat, b->out->grad_place[flat]) : b->in->nflats;
 
-    for (int k = flat < 0 ? 1 : n; b->in->offload_grads && k <= n; k++) {
-        const int next = next_trained(b, flat, k);
-        if (next < b->in->nflats && (flat >= 0 || b->last_grad[b->out->grad_place[next]] != next))
+    if (next < b->in->nflats)
+        emit_grad(b, SCHED_FETCH_GRAD, next);
+}
+
+/* All that have their place first and are no longer there. */
+static void fetch_first_grads(struct builder *b)
+{
+    for (int place = 0; b->in->offload_grads && place < b->in->offload_slots; place++) {
+        const int next = next_in_place(b, -1, place);
+        if (next < b->in->nflats && b->last_grad[place] != next)
             emit_grad(b, SCHED_FETCH_GRAD, next);
     }
 }
@@ -498,19 +507,25 @@ static void emit_updates(struct builder *b, int ahead, int fetched)
     for (int f = 0; f < b->in->nflats; f++) {
         if (!b->in->flats[f].trainable)
             continue;
-        if (!b->in->flats[f].offloaded) {
-            emit_flat(b, SCHED_UPDATE, f, -1);
-            fetch_grads(b, f);
-            continue;
-        }
-        int slot = turn++ % b->in->offload_slots;
+        const int slot = b->in->flats[f].offloaded ? turn++ % b->in->offload_slots : -1;
         emit_flat(b, SCHED_UPDATE, f, slot);
-        fetch_grads(b, f);
+        if (!b->in->flats[f].on_host)
+            fetch_grad_behind(b, f);
+        if (slot < 0)
+            continue;
         emit_flat(b, SCHED_STORE, f, slot);
         if (ahead < b->in->nflats)
             emit_flat(b, SCHED_FETCH, ahead, fetched++ % b->in->offload_slots);
         ahead = next_offloaded(b, ahead);
     }
+}
+
+static bool updates_on_host(const struct sched_input *in)
+{
+    for (int f = 0; f < in->nflats; f++)
+        if (in->flats[f].on_host)
+            return true;
+    return false;
 }
 
 static void emit_step(struct builder *b)
@@ -526,13 +541,15 @@ static void emit_step(struct builder *b)
     for (; ahead < b->in->nflats && fetched < b->in->offload_slots;
          ahead = next_offloaded(b, ahead))
         emit_flat(b, SCHED_FETCH, ahead, fetched++);
-    fetch_grads(b, -1);
+    fetch_first_grads(b);
     /* In the order in which backward finished them, so that the first need not wait for the last.
      */
     for (int f = b->in->nflats - 1; f >= 0; f--)
         if (b->in->flats[f].trainable && !b->in->offload_grads)
             emit_flat(b, SCHED_NORM, f, -1);
     emit(b, op_of(SCHED_NORM_SUM));
+    if (updates_on_host(b->in))
+        emit(b, op_of(SCHED_STORE_SCALARS));
     emit_updates(b, ahead, fetched);
     emit_encode(b);
 }

@@ -42,15 +42,16 @@ enum sched_kind {
     SCHED_ALL_REDUCE,   /* sum the gradient shard over the replicas */
     SCHED_NORM,         /* gradient hook, partial sum of squares of the gradient shard */
     SCHED_NORM_SUM,     /* one all-reduce of norm and control word, and the clip factor */
-    SCHED_FETCH,        /* copy the flat's optimizer state from the host to a state slot */
-    SCHED_UPDATE,       /* optimizer on the flat's shard */
-    SCHED_STORE,        /* copy what the update wrote from the state slot to the host */
-    SCHED_AMAX,         /* greatest absolute values of encoded tensors, over all ranks */
-    SCHED_ENCODE,       /* what the flat's next gathers send, from its updated shard */
-    SCHED_OFFLOAD,      /* after forward: copy what a module keeps from its place to the host */
-    SCHED_RELOAD,       /* in backward: copy it back to its place */
-    SCHED_FETCH_GRAD,   /* copy the flat's gradient shard from the host to its place */
-    SCHED_STORE_GRAD,   /* copy it back */
+    SCHED_STORE_SCALARS, /* copy that factor, and the loss scale, to the host */
+    SCHED_FETCH,         /* copy what the flat's update needs to a state slot */
+    SCHED_UPDATE,        /* optimizer on the flat's shard */
+    SCHED_STORE,         /* copy what the update wrote from the state slot to where it lives */
+    SCHED_AMAX,          /* greatest absolute values of encoded tensors, over all ranks */
+    SCHED_ENCODE,        /* what the flat's next gathers send, from its updated shard */
+    SCHED_OFFLOAD,       /* after forward: copy what a module keeps from its place to the host */
+    SCHED_RELOAD,        /* in backward: copy it back to its place */
+    SCHED_FETCH_GRAD,    /* copy the flat's gradient shard from the host to its place */
+    SCHED_STORE_GRAD,    /* copy it back */
     SCHED_NKINDS
 };
 
@@ -63,7 +64,7 @@ enum sched_lane {
     SCHED_OUTER_REDUCES,
     SCHED_UPLOADS,   /* from host memory; the two directions do not wait for each other */
     SCHED_DOWNLOADS, /* to it */
-    SCHED_UPDATES,   /* updates that run during the next forward pass */
+    SCHED_UPDATES,   /* updates that run during the next forward pass, or on the host */
     SCHED_NLANES
 };
 
@@ -74,7 +75,7 @@ struct sched_op {
     int module;            /* ENTER, LEAVE, OFFLOAD, RELOAD; else -1 */
     int flat;              /* GATHER .. UPDATE; else -1 */
     int slot;              /* LOAD .. FREE: parameter slot; REDUCE: gradient slot; FETCH .. STORE:
-                            * state slot, -1 where the state is on the device; OFFLOAD, RELOAD:
+                            * state slot, -1 where nothing passes through one; OFFLOAD, RELOAD:
                             * activation slot; FETCH_GRAD, STORE_GRAD: grad_place; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
@@ -90,7 +91,8 @@ struct sched_flat {
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool encoded;         /* the gathered copy is made from the shard after its update */
     bool packed;          /* modules do not see the shard as it is: gathered even by one rank */
-    bool offloaded;       /* its optimizer state */
+    bool offloaded;       /* its optimizer state, or for on_host its shard, passes a state slot */
+    bool on_host;         /* it is updated there, where its gradient shard is (offload_grads) */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow; /* they, or the shard, not fp32: they cannot be written straight into it */
 };
@@ -191,6 +193,7 @@ enum sched_buffer {
     SCHED_ACT_SLOT,
     SCHED_HOST_ACT,
     SCHED_HOST_GRAD,
+    SCHED_HOST_SCALARS,
     SCHED_SCALARS
 };
 struct sched_access {

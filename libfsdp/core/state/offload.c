@@ -1,26 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Offloaded state: the parts of a flat that have their home in host memory, or a file, in this
- * order, each on a boundary of PART_ALIGN, there and in a state slot alike:
- *
- *   master | rest | optimizer tensors ... | the gathered copy
- *
- * With a file the gathered copy is apart, in host memory: every gather reads it, and a step reads
- * and writes the others once.
- */
+/* What is offloaded, where it lives, and its way to where it is updated, and back. */
 #include "offload.h"
 
-#include "gather.h"
 #include "offload_file.h"
-#include "slots.h"
-
-enum { PART_ALIGN = OFFLOAD_FILE_BLOCK, MAX_PARTS = 3 + MAX_SLOTS };
-
-struct part {
-    void **at;            /* of the flat_state that is asked about */
-    uint64_t pos, nbytes; /* pos: in a slot */
-    enum offload_home home;
-};
+#include "offload_parts.h"
 
 bool offload_param(const struct fsdp *f, int flat)
 {
@@ -33,6 +16,17 @@ bool offload_state(const struct fsdp *f, int flat)
     return f->opts.offload != FSDP_OFFLOAD_NONE && !of->whole && !of->nf4;
 }
 
+bool offload_on_host(const struct fsdp *f, int flat)
+{
+    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST && f->units.flats[flat].trainable &&
+           offload_state(f, flat);
+}
+
+bool offload_passes(const struct fsdp *f, int flat)
+{
+    return !offload_on_host(f, flat) || !offload_param(f, flat) || offload_in_file(&f->opts);
+}
+
 bool offload_in_file(const struct fsdp_opts *opts)
 {
     return opts->offload != FSDP_OFFLOAD_NONE && opts->offload_dir && *opts->offload_dir;
@@ -40,8 +34,28 @@ bool offload_in_file(const struct fsdp_opts *opts)
 
 enum { MOST_SLOTS = 64 }; /* as the setting allows */
 
+/* What updates on the host need to be there. */
+static int check_host(const struct fsdp *f, struct fsdp_err *err)
+{
+    if (f->opts.offload_update != FSDP_OFFLOAD_UPDATE_HOST)
+        return FSDP_OK;
+    if (f->opts.offload == FSDP_OFFLOAD_NONE) {
+        fsdp_err_set(err, FSDP_EINVAL,
+                     "offload_update host: no optimizer state lives there: set fsdp.offload "
+                     "optimizer or params");
+        return fsdp_err_blame(err, FSDP_EINVAL, "offload_update");
+    }
+    if (f->opts.offload_gradients)
+        return FSDP_OK;
+    fsdp_err_set(err, FSDP_EINVAL,
+                 "offload_update host: gradient shards must live there, too: set "
+                 "fsdp.offload_gradients true");
+    return fsdp_err_blame(err, FSDP_EINVAL, "offload_update");
+}
+
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 {
+    FSDP_TRY(check_host(f, err));
     for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
         if (f->units.flats[k].codec || f->units.flats[k].nf4) {
             fsdp_err_set(err, FSDP_EUNSUPPORTED,
@@ -61,118 +75,98 @@ int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static int add_part(struct part *parts, int n, void **at, uint64_t nbytes, enum offload_home home)
-{
-    uint64_t pos = n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
-    pos = (pos + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    parts[n] = (struct part){at, pos, nbytes, home};
-    return n + 1;
-}
-
-static int parts_of(struct part parts[MAX_PARTS], const struct fsdp *f, int flat_index,
-                    struct flat_state *s)
-{
-    const struct flat *flat = &f->units.flats[flat_index];
-    uint64_t nelem = flat->cut.shard_nelem;
-    bool split = flat_is_split(f, flat), apart = flat_is_apart(f, flat);
-    const enum offload_home home = f->offload.in_file ? OFFLOAD_FILE : OFFLOAD_HOST;
-    int n = 0;
-
-    if (!offload_state(f, flat_index))
-        return 0;
-    if (apart && !flat->codec) /* encoding reads all masters at once */
-        n = add_part(parts, n, (void **)&s->master, nelem * sizeof *s->master, home);
-    if (split)
-        n = add_part(parts, n, (void **)&s->rest, nelem * sizeof *s->rest, home);
-    for (int k = 0; flat->trainable && k < f->optim.nslots; k++)
-        if (slots_nbytes(f, flat_index, k))
-            n = add_part(parts, n, &s->optim[k], slots_nbytes(f, flat_index, k), home);
-    if (offload_param(f, flat_index)) /* to be stored again where a step is skipped */
-        n = add_part(parts, n, &s->param, gather_shard_nbytes(flat), OFFLOAD_HOST);
-    return n;
-}
-
-static uint64_t end_of(const struct part *parts, int n)
-{
-    return n ? parts[n - 1].pos + parts[n - 1].nbytes : 0;
-}
-
-/* The parts that live there, which follow each other: the first of them, and their number. */
-static const struct part *parts_at(const struct part *parts, int n, enum offload_home home,
-                                   int *nthere)
-{
-    while (n && parts->home != home)
-        parts++, n--;
-    *nthere = 0;
-    while (*nthere < n && parts[*nthere].home == home)
-        ++*nthere;
-    return parts;
-}
-
 uint64_t offload_home_nbytes(const struct fsdp *f, int flat, enum offload_home home)
 {
-    struct part parts[MAX_PARTS];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
     struct flat_state s = {0};
     int n;
-    const struct part *first = parts_at(parts, parts_of(parts, f, flat, &s), home, &n);
-    return n ? end_of(first, n) - first->pos : 0;
+    const struct offload_part *first =
+        offload_parts_at(parts, offload_parts(parts, f, flat, &s), home, &n);
+    return n ? offload_parts_end(first, n) - first->pos : 0;
 }
 
 uint64_t offload_slot_nbytes(const struct fsdp *f)
 {
     uint64_t most = 0;
     for (int k = 0; k < f->units.nflats; k++) {
-        struct part parts[MAX_PARTS];
+        struct offload_part parts[OFFLOAD_MAX_PARTS];
         struct flat_state s = {0};
-        uint64_t nbytes = end_of(parts, parts_of(parts, f, k, &s));
+        uint64_t nbytes = offload_parts_end(parts, offload_parts(parts, f, k, &s));
         most = nbytes > most ? nbytes : most;
     }
     return most;
+}
+
+/* For an update on the host: the parts that live elsewhere, which follow each other. */
+static const struct offload_part *passing_parts(struct offload_part parts[OFFLOAD_MAX_PARTS],
+                                                const struct fsdp *f, int flat,
+                                                struct flat_state *s, int *npassing)
+{
+    const struct offload_part *first = parts;
+    int n = offload_parts_for_host(parts, f, flat, s);
+
+    while (n && first->home == OFFLOAD_HOST)
+        first++, n--;
+    while (n && first[n - 1].home == OFFLOAD_HOST)
+        n--;
+    *npassing = n;
+    return first;
+}
+
+static uint64_t passing_nbytes(const struct fsdp *f, int flat)
+{
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
+    struct flat_state s = {0};
+    int n;
+    const struct offload_part *first = passing_parts(parts, f, flat, &s, &n);
+    return n ? offload_parts_end(first, n) - first->pos : 0;
 }
 
 uint64_t offload_staged_nbytes(const struct fsdp *f)
 {
     uint64_t most = 0;
     for (int k = 0; k < f->units.nflats; k++) {
-        uint64_t nbytes = offload_home_nbytes(f, k, OFFLOAD_FILE);
+        uint64_t nbytes =
+            offload_on_host(f, k) ? passing_nbytes(f, k) : offload_home_nbytes(f, k, OFFLOAD_FILE);
         most = nbytes > most ? nbytes : most;
     }
     return most;
 }
 
-/* base: where the first part is. */
-static void point(const struct part *parts, int n, char *base)
-{
-    for (int i = 0; i < n; i++)
-        *parts[i].at = base ? base + (parts[i].pos - parts[0].pos) : NULL;
-}
-
-static bool is_one(const struct fsdp *f, int flat)
-{
-    return flat_is_one(f, &f->units.flats[flat]);
-}
-
-/* Where a master is the gathered copy the two move together. */
 void offload_place(struct fsdp *f, int flat, enum offload_home home, char *base)
 {
-    struct part parts[MAX_PARTS];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
     struct flat_state *s = &f->flats[flat];
     int n;
-    const struct part *first = parts_at(parts, parts_of(parts, f, flat, s), home, &n);
-    point(first, n, base);
-    if (offload_param(f, flat) && is_one(f, flat))
-        s->master = s->param;
+    const struct offload_part *first =
+        offload_parts_at(parts, offload_parts(parts, f, flat, s), home, &n);
+    offload_parts_point(first, n, base);
+    if (offload_param(f, flat))
+        offload_join_master(f, flat, s);
 }
 
 struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 {
     struct flat_state s = f->flats[flat];
-    struct part parts[MAX_PARTS];
-    int n = slot < 0 ? 0 : parts_of(parts, f, flat, &s);
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
+    int n = slot < 0 ? 0 : offload_parts(parts, f, flat, &s);
+    if (n) {
+        offload_parts_point(parts, n, f->offload.slots[slot]);
+        offload_join_master(f, flat, &s);
+    }
+    return s;
+}
+
+struct flat_state offload_host_at(const struct fsdp *f, int flat, int slot)
+{
+    struct flat_state s = f->flats[flat];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
+    int n;
+    const struct offload_part *first = passing_parts(parts, f, flat, &s, &n);
+
     if (n)
-        point(parts, n, f->offload.slots[slot]);
-    if (n && is_one(f, flat))
-        s.master = s.param;
+        offload_parts_point(first, n, f->offload.staged_slots[slot]);
+    offload_join_master(f, flat, &s);
     return s;
 }
 
@@ -180,58 +174,97 @@ struct flat_state offload_at(const struct fsdp *f, int flat, int slot)
 
 enum way { FETCH, STORE, STORE_BEHIND };
 
-/* Parts of a flat at once: they lie in the file as in a slot, and in whole blocks. */
-static int copy_file(struct engine_offload *offload, const struct part *parts, int n, int slot,
-                     enum way way, struct fsdp_lane *lane, struct fsdp_err *err)
-{
-    char *home = *parts[0].at, *there = offload->slots[slot], *staged = offload->staged_slots[slot];
-    uint64_t nbytes = (end_of(parts, n) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    const bool fetch = way == FETCH;
+/* Of a slot: where updates find it, and what it passes through on its way to a file. */
+struct passage {
+    char *there, *staged;
+};
 
-    staged = staged ? staged : there; /* the device is the host */
-    if (fetch)
-        FSDP_TRY(offload_file_read(offload->file, lane, staged, home, nbytes, err));
-    if (staged != there)
-        FSDP_TRY(fsdp_copy(lane, fetch ? there : staged, fetch ? staged : there, nbytes, err));
-    if (way == STORE_BEHIND)
-        return offload_file_write_behind(offload->file, lane, home, staged, nbytes, err);
-    return fetch ? FSDP_OK : offload_file_write(offload->file, lane, home, staged, nbytes, err);
+static struct passage passage_of(const struct fsdp *f, int slot, bool on_host)
+{
+    char *there = on_host ? f->offload.staged_slots[slot] : f->offload.slots[slot];
+    char *staged = f->offload.staged_slots[slot];
+
+    return (struct passage){there, staged ? staged : there}; /* NULL: the device is the host */
 }
 
-static int copy_parts(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
+/* Parts of a flat at once: they lie in the file as in a slot, and in whole blocks. */
+static int copy_file(struct fsdp *f, const struct offload_part *parts, int n,
+                     const struct passage *by, enum way way, struct fsdp_lane *lane,
+                     struct fsdp_err *err)
+{
+    struct offload_file *file = f->offload.file;
+    char *home = *parts[0].at;
+    uint64_t nbytes = (offload_parts_end(parts, n) + OFFLOAD_PART_ALIGN - 1) / OFFLOAD_PART_ALIGN *
+                      OFFLOAD_PART_ALIGN;
+    const bool fetch = way == FETCH;
+
+    if (fetch)
+        FSDP_TRY(offload_file_read(file, lane, by->staged, home, nbytes, err));
+    if (by->staged != by->there)
+        FSDP_TRY(fsdp_copy(lane, fetch ? by->there : by->staged, fetch ? by->staged : by->there,
+                           nbytes, err));
+    if (way == STORE_BEHIND)
+        return offload_file_write_behind(file, lane, home, by->staged, nbytes, err);
+    return fetch ? FSDP_OK : offload_file_write(file, lane, home, by->staged, nbytes, err);
+}
+
+/* Between the parts' homes and a slot, which the first of them begins. */
+static int copy_parts(struct fsdp *f, const struct offload_part *parts, int n,
+                      const struct passage *by, enum way way, struct fsdp_lane *lane,
                       struct fsdp_err *err)
 {
     const bool fetch = way == FETCH;
-    struct flat_state home = f->flats[flat];
-    struct part parts[MAX_PARTS];
-    int n = parts_of(parts, f, flat, &home);
-
     int nfile;
-    const struct part *in_file = parts_at(parts, n, OFFLOAD_FILE, &nfile);
+    const struct offload_part *in_file = offload_parts_at(parts, n, OFFLOAD_FILE, &nfile);
 
     if (nfile) /* the first in the slot, too */
-        FSDP_TRY(copy_file(&f->offload, in_file, nfile, slot, way, lane, err));
-    /* On the host the slot is what the unit before may still be written from. */
-    if (fetch && n > nfile && f->offload.file && !f->offload.staged_slots[slot])
-        FSDP_TRY(offload_file_wait(f->offload.file, lane, f->offload.slots[slot], end_of(parts, n),
-                                   err));
+        FSDP_TRY(copy_file(f, in_file, nfile, by, way, lane, err));
+    /* The slot is what the unit before may still be written from. */
+    if (fetch && n > nfile && f->offload.file && by->staged == by->there)
+        FSDP_TRY(offload_file_wait(f->offload.file, lane, by->there,
+                                   offload_parts_end(parts, n) - parts[0].pos, err));
     for (int i = nfile; i < n; i++) {
-        void *at_home = *parts[i].at, *there = f->offload.slots[slot] + parts[i].pos;
+        void *at_home = *parts[i].at, *there = by->there + (parts[i].pos - parts[0].pos);
         FSDP_TRY(fsdp_copy(lane, fetch ? there : at_home, fetch ? at_home : there, parts[i].nbytes,
                            err));
     }
     return FSDP_OK;
 }
 
+static int copy_all(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
+                    struct fsdp_err *err)
+{
+    struct flat_state home = f->flats[flat];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
+    const int n = offload_parts(parts, f, flat, &home);
+    const struct passage by = passage_of(f, slot, false);
+
+    return copy_parts(f, parts, n, &by, way, lane, err);
+}
+
+static int copy_passing(struct fsdp *f, int flat, int slot, enum way way, struct fsdp_lane *lane,
+                        struct fsdp_err *err)
+{
+    struct flat_state home = f->flats[flat];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
+    int n;
+    const struct offload_part *first = passing_parts(parts, f, flat, &home, &n);
+    const struct passage by = passage_of(f, slot, true);
+
+    return copy_parts(f, first, n, &by, way, lane, err);
+}
+
 int offload_fetch(struct fsdp *f, int flat, int slot, struct fsdp_lane *lane, struct fsdp_err *err)
 {
-    return copy_parts(f, flat, slot, FETCH, lane, err);
+    return offload_on_host(f, flat) ? copy_passing(f, flat, slot, FETCH, lane, err)
+                                    : copy_all(f, flat, slot, FETCH, lane, err);
 }
 
 int offload_store(struct fsdp *f, int flat, int slot, bool last, struct fsdp_lane *lane,
                   struct fsdp_err *err)
 {
-    FSDP_TRY(copy_parts(f, flat, slot, STORE_BEHIND, lane, err));
+    FSDP_TRY(offload_on_host(f, flat) ? copy_passing(f, flat, slot, STORE_BEHIND, lane, err)
+                                      : copy_all(f, flat, slot, STORE_BEHIND, lane, err));
     return last && f->offload.file ? offload_file_settle(f->offload.file, lane, err) : FSDP_OK;
 }
 
@@ -267,23 +300,51 @@ int offload_begin(struct flat_state *out, struct fsdp *f, int flat, struct fsdp_
     *out = offload_at(f, flat, offload_state(f, flat) ? 0 : -1);
     if (!offload_state(f, flat))
         return FSDP_OK;
-    return offload_fetch(f, flat, 0, f->lanes[SCHED_COMPUTE], err);
+    return copy_all(f, flat, 0, FETCH, f->lanes[SCHED_COMPUTE], err);
 }
 
 int offload_end(struct fsdp *f, int flat, struct fsdp_err *err)
 {
     if (!offload_state(f, flat))
         return FSDP_OK;
-    return copy_parts(f, flat, 0, STORE, f->lanes[SCHED_COMPUTE], err);
+    return copy_all(f, flat, 0, STORE, f->lanes[SCHED_COMPUTE], err);
 }
 
 uint64_t offload_copied_nbytes(const struct fsdp *f, int flat)
 {
+    const bool on_host = offload_on_host(f, flat);
     struct flat_state s = {0};
-    struct part parts[MAX_PARTS];
+    struct offload_part parts[OFFLOAD_MAX_PARTS];
     uint64_t nbytes = 0;
+    const int n =
+        on_host ? offload_parts_for_host(parts, f, flat, &s) : offload_parts(parts, f, flat, &s);
 
-    for (int i = 0, n = parts_of(parts, f, flat, &s); i < n; i++)
-        nbytes += parts[i].nbytes;
+    for (int i = 0; i < n; i++)
+        if (!on_host || parts[i].home == OFFLOAD_DEVICE)
+            nbytes += parts[i].nbytes;
     return nbytes;
+}
+
+/* ---- updates on the host --------------------------------------------------------------------- */
+
+int offload_host_open(struct fsdp *f, struct fsdp_err *err)
+{
+    if (f->opts.offload_update != FSDP_OFFLOAD_UPDATE_HOST)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_device_open(&f->offload.host, "cpu", 0, err));
+    return fsdp_lane_create(&f->offload.host_lane, f->offload.host, "host update", err);
+}
+
+void offload_host_close(struct fsdp *f)
+{
+    fsdp_lane_destroy(f->offload.host_lane);
+    fsdp_device_close(f->offload.host);
+}
+
+int offload_store_scalars(struct fsdp *f, struct fsdp_lane *lane, struct fsdp_err *err)
+{
+    struct host_scalars *to = f->offload.host_scalars;
+
+    FSDP_TRY(fsdp_copy(lane, &to->clip_coef, f->scalars.clip_coef, sizeof to->clip_coef, err));
+    return fsdp_copy(lane, &to->scale, f->scalars.scale, sizeof to->scale, err);
 }

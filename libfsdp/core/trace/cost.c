@@ -155,15 +155,46 @@ double trace_work_seconds(const struct fsdp *f, const struct sched_op *op,
     return seconds > host ? seconds : host;
 }
 
-/* Bytes/s of a copy of nbytes that would have `rate`, where a part of them is on disks. */
-static double with_disks(const struct fsdp *f, const struct sched_op *op, double nbytes,
-                         double rate, double file_rate)
+static bool passes_state(const struct sched_op *op)
 {
-    const bool state = op->kind == SCHED_FETCH || op->kind == SCHED_STORE;
-    const double filed = state ? (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE) : 0;
-    const double least = filed > 0 && file_rate > 0 ? filed / file_rate : 0;
+    return op->kind == SCHED_FETCH || op->kind == SCHED_STORE;
+}
 
-    return least > 0 && nbytes / least < rate ? nbytes / least : rate;
+static bool is_on_host(const struct fsdp *f, const struct sched_op *op)
+{
+    return op->flat >= 0 && offload_on_host(f, op->flat);
+}
+
+/* For an update on the host, what passes goes the other way: to the host first. */
+static enum fsdp_link link_of(const struct fsdp *f, const struct sched_op *op)
+{
+    const bool down = op->lane == SCHED_DOWNLOADS;
+    return down != (passes_state(op) && is_on_host(f, op)) ? FSDP_LINK_DOWN : FSDP_LINK_UP;
+}
+
+/* A copy between host and device, or host and disks: of the two, at once, the slower. */
+static struct fsdp_transfer copy_of(const struct fsdp *f, const struct sched_op *op,
+                                    const struct fsdp_net_clock *net, double nbytes)
+{
+    const double filed =
+        passes_state(op) ? (double)offload_home_nbytes(f, op->flat, OFFLOAD_FILE) : 0;
+    const double file_rate = net->file_nbytes_per_s;
+    const double least = filed > 0 && file_rate > 0 ? filed / file_rate : 0;
+    struct fsdp_transfer copy = fsdp_host_transfer(net, link_of(f, op), nbytes);
+
+    if (!(nbytes > 0) && least > 0)
+        return (struct fsdp_transfer){.nbytes = filed, .rate = file_rate};
+    if (least > 0 && nbytes / least < copy.rate)
+        copy.rate = nbytes / least;
+    return copy;
+}
+
+/* It takes nothing of the device, nor of its links. */
+static struct fsdp_transfer host_update(const struct fsdp_net_clock *net, double nbytes)
+{
+    const double rate = net->host_memory_nbytes_per_s;
+    return (struct fsdp_transfer){.nbytes = nbytes,
+                                  .rate = rate > 0 ? rate : net->host_nbytes_per_s};
 }
 
 struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
@@ -176,15 +207,14 @@ struct trace_cost trace_op_cost(const struct fsdp *f, const struct sched_op *op,
 
     if (op->kind == SCHED_ENTER) { /* all of the module's own work */
         cost.seconds = trace_work_seconds(f, op, clock, work_s);
+    } else if (op->kind == SCHED_UPDATE && is_on_host(f, op) && !clock->device.serial) {
+        cost.transfer = host_update(&clock->net, info->touched_nbytes(&sizes));
+        cost.transfers = true;
     } else if (info->touched_nbytes) {
         cost.seconds = fsdp_pass_seconds(&clock->device, info->pass, false, FSDP_F32,
                                          info->touched_nbytes(&sizes));
     } else if (info->copied) {
-        cost.transfer = fsdp_host_transfer(
-            &clock->net, op->lane == SCHED_DOWNLOADS ? FSDP_LINK_DOWN : FSDP_LINK_UP,
-            (double)info->copied(&sizes));
-        cost.transfer.rate = with_disks(f, op, (double)info->copied(&sizes), cost.transfer.rate,
-                                        clock->net.file_nbytes_per_s);
+        cost.transfer = copy_of(f, op, &clock->net, (double)info->copied(&sizes));
         cost.transfers = true;
     } else if (info->collective) {
         const struct sched_collective c = info->collective(&sizes);

@@ -150,7 +150,9 @@ struct fsdp_net_clock {
     double node_half_nbytes, net_half_nbytes;
     double host_nbytes_per_s; /* a rank's copies between host and device */
     double file_nbytes_per_s; /* a rank's share of the node's disks; 0: as the host's memory */
-    double collectives;       /* how many one of the list's is made of; 0: one */
+    /* A rank's share of what threads of the host read and write; 0: as host_nbytes_per_s. */
+    double host_memory_nbytes_per_s;
+    double collectives; /* how many one of the list's is made of; 0: one */
     /* Compute takes (1 + contention) as long next to collectives at a node link's full rate. */
     double contention;
     double jitter;    /* sigma of a rank's step: the slowest of n is sqrt(2 ln n) sigma behind */
@@ -194,8 +196,8 @@ struct fsdp_group fsdp_group_of(const struct fsdp_net_clock *net, int nranks, in
 struct fsdp_transfer {
     enum fsdp_algorithm algorithm;
     double latency_s;
-    double nbytes;            /* each rank receives */
-    double rate;              /* bytes/s, where it has the links for itself */
+    double nbytes; /* each rank receives */
+    double rate;   /* bytes/s, where it has the links for itself */
     /* Bytes that a link of this capacity could carry, for each byte that a rank receives. Of a
      * node's cards that is more than pass them: they reach `nic_share` of their capacity. */
     double load[FSDP_NLINKS];

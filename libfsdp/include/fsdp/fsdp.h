@@ -53,14 +53,26 @@ typedef bool fsdp_wrap_f(void *ctx, const struct fsdp_module_tree *tree, int mod
 int fsdp_wrap_policy_parse(enum fsdp_wrap_policy *out, const char *text, struct fsdp_err *err);
 
 /* What lives in host memory (fsdp_host_alloc) and is copied to the device when it is needed, on
- * lanes of its own. It is PyTorch's CPUOffload, but gradients stay and the optimizer runs on the
- * device.
+ * lanes of its own. It is PyTorch's CPUOffload, but gradients stay unless offload_gradients, and
+ * the optimizer runs on the device unless offload_update.
  *   OPTIMIZER  optimizer tensors, and masters that are not themselves the gathered copy; in a step
  *              they pass through offload_slots places on the device
  *   PARAMS     these, and the shards that are gathered
  * Masters of parameters that a codec encodes stay on the device, and so do parameters that are
  * whole on every rank (ignored). */
 enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARAMS };
+
+/* Where offloaded optimizer state is updated.
+ *   DEVICE  on the device, to which it is copied and from which it is copied back
+ *   HOST    where it lives, by the threads of fsdp_cpu_set_threads, while the device goes on.
+ *           Gradient shards must be there, too (offload_gradients); of OPTIMIZER, parameters are
+ *           copied to the host and back. Bits are the CPU device's.
+ *   AUTO    fsdp_create and fsdp_plan take it for DEVICE; fsdp-launch decides before. */
+enum fsdp_offload_update {
+    FSDP_OFFLOAD_UPDATE_AUTO,
+    FSDP_OFFLOAD_UPDATE_DEVICE,
+    FSDP_OFFLOAD_UPDATE_HOST
+};
 
 /* Activation checkpointing: what a module drops after forward and recomputes in backward. FULL:
  * all that it can; SELECTIVE: what is cheap to recompute (struct fsdp_act_bytes in module.h). */
@@ -163,6 +175,7 @@ struct fsdp_opts {
      * meanwhile. */
     int grad_buffers;
     enum fsdp_offload offload;
+    enum fsdp_offload_update offload_update;
     /* Units of state on the device at a time, 1 to 64: 2 copy one while one is updated. */
     int offload_slots;
     /* What modules keep from forward to backward (module.h) lives in host memory in between: that
@@ -192,7 +205,7 @@ struct fsdp_opts {
      * value` a line; part of the hash that ranks compare. May be NULL. */
     const char *agree;
 };
-#define FSDP_OPTS_VERSION 8
+#define FSDP_OPTS_VERSION 9
 #define FSDP_OPTS_INIT                                                                             \
     {                                                                                              \
         .version = FSDP_OPTS_VERSION, .sharding_strategy = FSDP_FULL_SHARD,                        \

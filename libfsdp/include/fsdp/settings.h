@@ -151,6 +151,12 @@ extern "C" {
         "What lives in host memory and is copied to the device when it is needed. optimizer: " \
         "its state, and masters kept next to the gathered copy; params: the shards that are " \
         "gathered, too", WORD, AGREED, offload) \
+    ROW(fsdp, offload_update, CHOICE, "auto", "auto|device|host", \
+        "Where offloaded optimizer state is updated. device: there, with copies in both directions; " \
+        "host: by the threads of each rank (train.threads), while the device goes on, with " \
+        "offload_gradients; auto: host where gradients are offloaded and the plan takes less time so, " \
+        "else device", \
+        WORD, AGREED, offload_update) \
     ROW(fsdp, offload_slots, INT, "2", "1..64", \
         "Units of offloaded state and of offloaded gradients, and layers of offloaded activations, " \
         "on the device at a time; with 2 one is copied while the other is updated, or computes", \

@@ -42,6 +42,7 @@ static int plan(struct train_parts *parts, const struct question *q, struct fsdp
 
     FSDP_TRY(check_ranks(q, err));
     parts->target = stock_target(q->cluster->gpu);
+    parts->clock = &q->cluster->clock;
     int *node_of = fsdp_alloc((size_t)q->ngpus, sizeof *node_of, "nodes", err);
     if (!node_of)
         return FSDP_ENOMEM;
@@ -83,6 +84,7 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->offloads = p->config->fsdp.offload != FSDP_OFFLOAD_NONE;
     a->offloads_acts = p->config->fsdp.offload_activations;
     a->offloads_grads = p->config->fsdp.offload_gradients;
+    a->updates_on_host = p->updates_on_host;
     a->reshards = p->config->fsdp.reshard_after_forward >= 0;
     a->clips = p->config->optim.clip_grad_norm > 0;
     a->reduces_last = p->config->fsdp.reduce_last;

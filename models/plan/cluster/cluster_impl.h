@@ -23,7 +23,7 @@ struct cluster_raw {
     } gpu;
     struct {
         int64_t gpus, nics;
-        double nvlink, nvls, nic, host_gib, nvme, nvme_gib;
+        double nvlink, nvls, nic, host_gib, host_memory, nvme, nvme_gib;
     } node;
     struct {
         char cards[FSDP_TUNABLE_STRING_NBYTES];

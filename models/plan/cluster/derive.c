@@ -32,6 +32,7 @@ static const struct {
     {"gpu.pointwise", OF(device.pointwise), 1},
     {"gpu.launch_us", OF(device.launch_s), 1e-6},
     {"gpu.step_ms", OF(device.step_s), 1e-3},
+    {"node.host_memory", OF(net.host_memory_nbytes_per_s), 1},
     {"node.nvlink", OF(net.node_nbytes_per_s), 1},
     {"node.nvls", OF(net.nvls_nbytes_per_s), 1},
     {"network.eta_flat", OF(net.flat_share), 1},

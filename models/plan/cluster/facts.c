@@ -23,6 +23,7 @@ static const struct now {
     {"gpu.hbm_share", OF(device.memory_share), 1, CLUSTER_MEMORY},
     {"gpu.pcie", OF(net.host_nbytes_per_s), 1e9, CLUSTER_HOST},
     {"gpu.step_ms", OF(device.step_s), 1e-3, CLUSTER_STEP},
+    {"node.host_memory", OF(net.host_memory_nbytes_per_s), 1e9, -1},
     {"node.nvlink", OF(net.node_nbytes_per_s), 1e9, CLUSTER_NODE},
     {"node.nvls", OF(net.nvls_nbytes_per_s), 1e9, CLUSTER_NODE},
     {"network.eta_flat", OF(net.flat_share), 1, CLUSTER_FLAT},

@@ -50,6 +50,8 @@ const struct fsdp_tunable cluster_table_of_keys[] = {
     ROW("node.nics", INT, "auto", "auto=-1|1..64", node.nics, "Network cards; auto: one per GPU"),
     STOCK(node, nic, RATE, "Bytes per second of one, each direction, in place of network.cards"),
     STOCK(node, host_gib, "0<..1e7", "GiB of the host's memory"),
+    STOCK(node, host_memory, RATE,
+          "Bytes per second that the threads of a rank read and write in it, when all ranks do"),
     STOCK(node, nvme, RATE, "Bytes per second of its own disks"),
     STOCK(node, nvme_gib, "0<..1e9", "GiB of its own disks (fsdp.offload_dir)"),
     ROW("network.cards", STRING, "", NULL, network.cards,

@@ -9,6 +9,7 @@
 #include "setup.h"
 #include "data.h"
 #include "tokens.h"
+#include "update_choice.h"
 
 enum { AUTO_SEQ_LEN = 256 };
 
@@ -462,6 +463,8 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
         rc = choose_shape(&shape, c, &opts, nodes, err);
     if (rc == FSDP_OK)
         rc = describe_model(p, &opts, err);
+    if (rc == FSDP_OK)
+        train_choose_update(&opts, p, nodes, shape);
     FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
     comm.backend = config_word(backend, sizeof backend, c, "fsdp.backend");
     comm.timeout_s = c->fsdp.timeout;
@@ -471,6 +474,7 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     rc = fsdp_mesh_create_with(&p->mesh, shape, &comm, oob, p->device, err);
     if ((rc == FSDP_EINVAL || rc == FSDP_EUNSUPPORTED) && strcmp(backend, "auto") != 0)
         fsdp_err_blame(err, rc, "backend");
+    p->updates_on_host = opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
     if (rc == FSDP_OK)
         rc = fsdp_create(&p->fsdp, p->tree, &opts, p->device, p->mesh, err);
     return err->of_other ? rc
@@ -524,6 +528,9 @@ int train_parts_plan(struct train_parts *p, const char *path, int noverrides,
         rc = choose_shape(&shape, p->config, &opts, nodes, err);
     if (rc == FSDP_OK)
         rc = describe_model(p, &opts, err);
+    if (rc == FSDP_OK)
+        train_choose_update(&opts, p, nodes, shape);
+    p->updates_on_host = opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
     if (rc == FSDP_OK)
         rc = fsdp_plan(&p->fsdp, p->tree, &opts, p->device, shape, err);
     return config_blame(p->config, rc, err);

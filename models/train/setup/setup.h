@@ -26,7 +26,11 @@ struct train_parts {
     /* Of train_parts_plan, set before: the device to plan for, a word of fsdp_device_describe;
      * NULL: fsdp.device, whose auto is what a run on this machine would take. */
     const char *target;
-    int most_accumulation;        /* of train_parts_plan, set before: no more micro-steps; 0: all */
+    int most_accumulation; /* of train_parts_plan, set before: no more micro-steps; 0: all */
+    /* Set before, borrowed: what decides where fsdp.offload_update leaves it open; NULL: the stock
+     * clock of the device. */
+    const struct fsdp_clock *clock;
+    bool updates_on_host;         /* what was decided */
     const struct boot_info *info; /* the caller's */
     struct train_gpu gpu;
     struct fsdp_device *device;
