@@ -249,6 +249,21 @@ ok "$(holds log 'makes it fit, and its time' && holds log 'fsdp.offload=optimize
 llama70 fsdp.offload=optimizer fsdp.offload_gradients=true
 ok "$([ $? = 0 ] && holds log '  gradient shards offloaded to the host +26[0-9]\.' && holds log '  offloaded gradient shards passing through' &&
     ! holds log '^  gradient shards [^o]'; echo $?)" "gradient shards in host memory"
+step_of() { sed -n 's/^step  *\([0-9.]*\) s .*/\1/p' log; }
+for memory in 45e9 100e9; do
+    for where in device host auto; do
+        llama70 fsdp.offload=optimizer fsdp.offload_gradients=true --what-if node.host_memory=$memory fsdp.offload_update=$where
+        eval "$where=$(step_of) ${where}_told=$(grep -c 'updated on the host' log)"
+    done
+    # shellcheck disable=SC2154
+    ok "$(awk "BEGIN { exit !($auto == ($device < $host ? $device : $host) && $device != $host) }" &&
+        [ "$device_told" = 0 ] && [ "$host_told" = 1 ] && [ "$auto_told" = "$([ $memory = 45e9 ] && echo 0 || echo 1)" ]; echo $?)" \
+        "$memory bytes/s of the host's memory for a rank: updated on the device $device s a step, on the host $host s, auto $auto s"
+done
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true --what-if node.host_memory=100e9 --json on_host.json
+ok "$(python3 -c 'import json; assert json.load(open("on_host.json"))["run"]["updates_on_host"] is True' 2>&1; echo $?)" "the JSON says so"
+llama70 fsdp.offload=optimizer --what-if gpu.pcie=6e9 --advice always
+ok "$(holds log 'fsdp.offload_gradients=true'; echo $?)" "where copies are slow, gradients in host memory are advised"
 llama70 --advice always --what-if node.host_gib=100
 ok "$(holds log 'makes it fit, but changes numerics; nothing that keeps them is enough' &&
     holds log 'fsdp.update_at=reduce optim.clip_late=true .*optim.master=none'; echo $?)" "else what changes them, by that name"

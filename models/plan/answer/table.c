@@ -21,8 +21,9 @@ static void print_head(const struct answer *a, const struct question *q, FILE *t
     fprintf(to, "\n%s, ", a->strategy);
     if (a->replicate_nranks > 1)
         fprintf(to, "%d x ", a->replicate_nranks);
-    fprintf(to, "%d%s, %d units; gathered in %s, reduced in %s\n", a->shard_nranks,
-            a->two_level ? " on two levels" : "", a->nunits, a->gathered, a->reduced);
+    fprintf(to, "%d%s, %d units; gathered in %s, reduced in %s%s\n", a->shard_nranks,
+            a->two_level ? " on two levels" : "", a->nunits, a->gathered, a->reduced,
+            a->updates_on_host ? ", updated on the host" : "");
     fprintf(to, "%d row%s of %s tokens a micro-step, %d micro-step%s: %s tokens a step\n\n",
             a->micro_rows, a->micro_rows == 1 ? "" : "s", answer_whole(seq, (double)a->row_tokens),
             a->accumulation, a->accumulation == 1 ? "" : "s", answer_count(tokens, a->step_tokens));

@@ -83,10 +83,9 @@ static void add_schedule(struct changes *l, const struct answer *a)
     add_change(l, CHANGE_SAME, "%s",
                a->offloads_acts ? "fsdp.offload_activations=false" : CHANGE_ACTS);
     if (a->offloads_grads)
-        add_change(l, CHANGE_SAME, "fsdp.offload_gradients=false%s",
-                   a->updates_on_host ? " fsdp.offload_update=device" : "");
-    if (a->offloads && !a->offloads_grads && !a->updates_early)
-        add_change(l, CHANGE_SAME, CHANGE_GRADS " fsdp.offload_update=host");
+        add_change(l, CHANGE_SAME, "fsdp.offload_gradients=false");
+    else if (a->offloads && a->fits && !a->updates_early) /* then updates may be on the host */
+        add_change(l, CHANGE_SAME, CHANGE_GRADS);
     if (bound_has_masters(a))
         add_change(l, CHANGE_SAME, "optim.master=split");
     if (!a->updates_early && !a->updates_late)
