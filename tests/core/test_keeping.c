@@ -513,7 +513,7 @@ static void test_update_refused(void)
     fsdp_module_tree_destroy(model.tree);
 }
 
-/* Averages, and optimizers that know no other, need whole masters for it. */
+/* Averages, and SGD, need whole masters for it. */
 static bool updates_on_host(unsigned how)
 {
     return !(how & SPLIT) || !(how & (EMA | SGD));

@@ -277,7 +277,9 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     fuzz_maybe(c, 30, "fsdp.backward_prefetch", "0 2 3");
     fuzz_maybe(c, 30, "fsdp.limit_all_gathers", "0 1 5");
     fuzz_maybe(c, 30, "fsdp.grad_buffers", "1 4");
-    fuzz_maybe(c, 25, "fsdp.offload", "optimizer params");
+    const bool away = fuzz_chance(c, 25);
+    if (away)
+        fuzz_set(&c->many, "fsdp.offload=%s", fuzz_word(c, "optimizer params"));
     fuzz_maybe(c, 20, "fsdp.offload_slots", "1 3");
     const bool recomputes = fuzz_chance(c, 40);
     if (recomputes)
@@ -292,7 +294,11 @@ static inline void fuzz_parallel(struct fuzz_case *c)
     if (c->rounding != FUZZ_F8)
         fuzz_maybe(c, 40, "fsdp.update_at", "forward");
     fuzz_maybe(c, 40, "fsdp.offload_activations", "true");
-    fuzz_maybe(c, 30, "fsdp.offload_gradients", "true");
+    const bool on_host = away && fuzz_chance(c, 50);
+    if (on_host || fuzz_chance(c, 30))
+        fuzz_set(&c->many, "fsdp.offload_gradients=true");
+    if (on_host)
+        fuzz_set(&c->many, "fsdp.offload_update=host");
 }
 
 static inline void fuzz_make(struct fuzz_case *c, uint64_t seed, int number)

@@ -376,6 +376,8 @@ int fsdp_param_set_since(struct fsdp *f, const int64_t *since, struct fsdp_err *
                                 "merged weights",
                                 f->optim.kind->name, f->tree->params[p].tensor.name,
                                 (long long)since[p] + 1);
+    /* Updates on the host read the runs when their lane gets there. */
+    FSDP_TRY(fsdp_lane_sync(f->lanes[SCHED_UPDATES], err));
     for (int p = 0; p < f->units.nparams; p++)
         f->optim.hyper[p].since = since[p];
     add_runs(f);

@@ -5,33 +5,6 @@
 #include "offload_file.h"
 #include "offload_parts.h"
 
-bool offload_param(const struct fsdp *f, int flat)
-{
-    return f->opts.offload == FSDP_OFFLOAD_PARAMS && !f->units.flats[flat].whole;
-}
-
-bool offload_state(const struct fsdp *f, int flat)
-{
-    const struct flat *of = &f->units.flats[flat];
-    return f->opts.offload != FSDP_OFFLOAD_NONE && !of->whole && !of->nf4;
-}
-
-bool offload_on_host(const struct fsdp *f, int flat)
-{
-    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST && f->units.flats[flat].trainable &&
-           offload_state(f, flat);
-}
-
-bool offload_passes(const struct fsdp *f, int flat)
-{
-    return !offload_on_host(f, flat) || !offload_param(f, flat) || offload_in_file(&f->opts);
-}
-
-bool offload_in_file(const struct fsdp_opts *opts)
-{
-    return opts->offload != FSDP_OFFLOAD_NONE && opts->offload_dir && *opts->offload_dir;
-}
-
 enum { MOST_SLOTS = 64 }; /* as the setting allows */
 
 /* What updates on the host need to be there. */

@@ -64,7 +64,7 @@ enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARA
 
 /* Where offloaded optimizer state is updated.
  *   DEVICE  on the device, to which it is copied and from which it is copied back
- *   HOST    where it lives, by the threads of fsdp_cpu_set_threads, while the device goes on.
+ *   HOST    where it lives, by the threads of fsdp_cpu_set_threads, while the device computes.
  *           Gradient shards must be there, too (offload_gradients); of OPTIMIZER, parameters are
  *           copied to the host and back. Bits are the CPU device's.
  *   AUTO    fsdp_create and fsdp_plan take it for DEVICE; fsdp-launch decides before. */

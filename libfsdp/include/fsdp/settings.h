@@ -153,7 +153,7 @@ extern "C" {
         "gathered, too", WORD, AGREED, offload) \
     ROW(fsdp, offload_update, CHOICE, "auto", "auto|device|host", \
         "Where offloaded optimizer state is updated. device: there, with copies in both directions; " \
-        "host: by the threads of each rank (train.threads), while the device goes on, with " \
+        "host: by the threads of each rank (train.threads), while the device computes, with " \
         "offload_gradients; auto: host where gradients are offloaded and the plan takes less time so, " \
         "else device", \
         WORD, AGREED, offload_update) \
