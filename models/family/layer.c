@@ -40,8 +40,9 @@ int layer_project_each(const struct model *m, const struct stack_block *blk,
 {
     enum nn_f8_made made = NN_F8_NOTHING;
 
+    FSDP_TRY(layer_share_scale(m, blk, map, nmaps, err));
     for (int i = 0, ndone; i < nmaps; i += ndone ? ndone : 1) {
-        FSDP_TRY(layer_plain_maps(m, blk, &map[i], nmaps - i, x, &ndone, err));
+        FSDP_TRY(layer_plain_maps(m, blk, &map[i], nmaps - i, x, &made, &ndone, err));
         if (!ndone)
             FSDP_TRY(base_forward(m, blk, map[i].slot, map[i].y, x, 0, &made, err));
     }
@@ -59,6 +60,16 @@ int layer_project_input(const struct model *m, const struct stack_block *blk, en
         FSDP_TRY(layer_plain_input(m, blk, slot, dx, dy, beta, err));
     return scaled ? layer_dora_input(m, blk, slot, dx, dy, beta, err)
                   : layer_lora_input(m, blk, slot, dx, dy, err);
+}
+
+int layer_project_each_input(const struct model *m, const struct stack_block *blk,
+                             const struct layer_map *map, int nmaps, void *dx, float beta,
+                             struct fsdp_err *err)
+{
+    FSDP_TRY(layer_share_scale(m, blk, map, nmaps, err));
+    for (int i = 0; i < nmaps; i++)
+        FSDP_TRY(layer_project_input(m, blk, map[i].slot, dx, map[i].y, i ? 1 : beta, err));
+    return FSDP_OK;
 }
 
 static int adapter_weight(const struct model *m, const struct stack_block *blk,

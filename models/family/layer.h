@@ -50,6 +50,10 @@ struct layer_map {
 };
 int layer_project_each(const struct model *m, const struct stack_block *blk,
                        const struct layer_map *map, int nmaps, const void *x, struct fsdp_err *err);
+/* dx = the sum of the maps' dy W + beta dx. A map's y is its dy. */
+int layer_project_each_input(const struct model *m, const struct stack_block *blk,
+                             const struct layer_map *map, int nmaps, void *dx, float beta,
+                             struct fsdp_err *err);
 int layer_project_each_weight(const struct model *m, const struct stack_block *blk,
                               const struct layer_map *map, int nmaps, const void *x,
                               struct fsdp_err *err);
@@ -100,11 +104,14 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                 void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err);
 int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err);
+/* Finds what the maps' matrices share their scale by, for products that follow on the lane. */
+int layer_share_scale(const struct model *m, const struct stack_block *blk,
+                      const struct layer_map *map, int nmaps, struct fsdp_err *err);
 /* Maps from the first one on, in one pass where the device has one: *ndone of them, 0 or several.
- */
+ * made: as nn_linear says, of x. */
 int layer_plain_maps(const struct model *m, const struct stack_block *blk,
-                     const struct layer_map *map, int nmaps, const void *x, int *ndone,
-                     struct fsdp_err *err);
+                     const struct layer_map *map, int nmaps, const void *x, enum nn_f8_made *made,
+                     int *ndone, struct fsdp_err *err);
 int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk,
                             const struct layer_map *map, int nmaps, const void *x, int *ndone,
                             struct fsdp_err *err);

@@ -161,10 +161,8 @@ static int qkv_input(const struct model *m, const struct stack_block *blk, void 
             FSDP_TRY(move_part(m, blk, parts[i], blk->act, i, true, err));
         return layer_project_input(m, blk, STACK_QKV, dx, blk->act, beta, err);
     }
-    for (int i = 0; i < 3; i++)
-        FSDP_TRY(layer_project_input(m, blk, (enum stack_slot)(STACK_Q + i), dx, parts[i],
-                                     i ? 1 : beta, err));
-    return FSDP_OK;
+    const struct layer_map map[] = {{STACK_Q, parts[0]}, {STACK_K, parts[1]}, {STACK_V, parts[2]}};
+    return layer_project_each_input(m, blk, map, 3, dx, beta, err);
 }
 
 static int qkv_weight(const struct model *m, const struct stack_block *blk, void *const parts[3],

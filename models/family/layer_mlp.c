@@ -145,12 +145,11 @@ static int stream_gradient(const void **x, const struct model *m, const struct s
         FSDP_TRY(layer_experts_input(m, blk, dx, beta, err));
         beta = 1;
     }
-    if (m->traits.ffn && m->traits.gated) {
-        FSDP_TRY(layer_project_input(m, blk, STACK_GATE, dx, blk->gate, beta, err));
-        beta = 1;
+    if (m->traits.ffn) {
+        struct layer_map map[2];
+        const int nmaps = hidden_maps(map, m, blk);
+        FSDP_TRY(layer_project_each_input(m, blk, map, nmaps, dx, beta, err));
     }
-    if (m->traits.ffn)
-        FSDP_TRY(layer_project_input(m, blk, STACK_UP, dx, blk->up, beta, err));
     *x = in;
     if (!m->traits.pre_norm)
         return FSDP_OK;

@@ -14,6 +14,7 @@ struct matrix {
     struct stack_place place;
     int ldw; /* transposed: elements from a row to the next; else 0 */
     struct nn_f8 f8;
+    const uint32_t *shared; /* as nn_linear.w_shared */
 };
 
 static struct matrix matrix_of(const struct model *m, const struct stack_block *blk,
@@ -28,6 +29,8 @@ static struct matrix matrix_of(const struct model *m, const struct stack_block *
         .place = place,
         .ldw = transposed ? m->weight[place.weight].cols : 0,
         .f8 = m->weight[place.weight].f8,
+        .shared =
+            stack_shares_scale(m, slot) && !blk->param[place.weight].w_amax ? blk->w_shared : NULL,
     };
 }
 
@@ -70,6 +73,7 @@ static struct nn_linear linear_of(const struct stack_block *blk, const struct ma
                               .dw_dtype = matrix->w->dw_dtype,
                               .f8 = matrix->f8,
                               .w_amax = matrix->w->w_amax,
+                              .w_shared = matrix->shared,
                               .made = o->made};
 }
 
@@ -175,6 +179,25 @@ int layer_plain_weight(const struct model *m, const struct stack_block *blk, enu
 
 /* ---- maps of the same x ---------------------------------------------------------------------- */
 
+int layer_share_scale(const struct model *m, const struct stack_block *blk,
+                      const struct layer_map *map, int nmaps, struct fsdp_err *err)
+{
+    struct nn_f8_amax args = {.amax = blk->w_shared};
+
+    for (int i = 0; i < nmaps; i++) {
+        const int weight = m->place[map[i].slot].weight; /* maps of one lie next to each other */
+        const struct stack_param *w = &blk->param[weight];
+        if (!stack_shares_scale(m, map[i].slot) || w->w_amax ||
+            (args.count && args.w[args.count - 1] == w->w))
+            continue;
+        args.dtype = w->w_dtype;
+        args.w[args.count] = w->w;
+        args.rows[args.count] = m->weight[weight].rows;
+        args.cols[args.count++] = m->weight[weight].cols;
+    }
+    return args.count ? m->nn->f8_amax(blk->lane, &args, err) : FSDP_OK;
+}
+
 /* What lies between two of a map's operands and the next one's, in elements. */
 struct steps {
     ptrdiff_t w, b, y;
@@ -191,7 +214,7 @@ static struct steps steps_of(const struct nn_linear *from, const struct nn_linea
         return (struct steps){step_between(from->out, to->out, from->dw_dtype),
                               step_between(from->db, to->db, from->dw_dtype),
                               step_between(from->dy, to->dy, from->y_dtype)};
-    return (struct steps){step_between(from->w, to->w, from->w_dtype),
+    return (struct steps){step_between(from->w, to->w, from->w_amax ? FSDP_U8 : from->w_dtype),
                           step_between(from->b, to->b, from->w_dtype),
                           step_between(from->out, to->out, from->y_dtype)};
 }
@@ -201,17 +224,27 @@ static bool same_steps(struct steps a, struct steps b)
     return a.w == b.w && a.b == b.b && a.y == b.y;
 }
 
+/* In 8 bits their matrices share a scale; gradients have scales of their own. */
+static bool has_same_scale(const struct nn_linear *a, const struct nn_linear *b, bool weight)
+{
+    if (!a->f8.dtype && !b->f8.dtype)
+        return true;
+    return !weight && a->f8.dtype == b->f8.dtype && a->f8.scale == b->f8.scale &&
+           (a->w_amax || a->w_shared) && a->w_amax == b->w_amax && a->w_shared == b->w_shared;
+}
+
 /* Have they the same sizes, types and factor, and are both wanted, with a bias or without? */
 static bool is_like(const struct nn_linear *a, const struct nn_linear *b)
 {
     return a->out && b->out && a->nin == b->nin && a->nout == b->nout && a->beta == b->beta &&
-           a->w_dtype == b->w_dtype && a->dw_dtype == b->dw_dtype && !a->f8.dtype && !b->f8.dtype &&
-           !a->b == !b->b && !a->db == !b->db;
+           a->w_dtype == b->w_dtype && a->dw_dtype == b->dw_dtype && !a->b == !b->b &&
+           !a->db == !b->db;
 }
 
 /* The longest run from map[0] on that lies at equal steps, which go forward. */
 static struct nn_maps maps_of(const struct model *m, const struct stack_block *blk,
-                              const struct layer_map *map, int nmaps, const void *x, bool weight)
+                              const struct layer_map *map, int nmaps, const void *x, bool weight,
+                              enum nn_f8_made *made)
 {
     struct nn_maps out = {.count = 1};
     struct nn_linear before = {.out = NULL};
@@ -219,14 +252,16 @@ static struct nn_maps maps_of(const struct model *m, const struct stack_block *b
 
     for (int i = 0; i < nmaps && !stack_has_magnitudes(m, map[i].slot); i++) {
         const struct matrix matrix = matrix_of(m, blk, map[i].slot);
-        const struct operands o =
-            weight ? weight_operands(&matrix, map[i].y, x, NULL)
-                   : (struct operands){
-                         .out = map[i].y, .x = x, .w = weight_at(&matrix), .b = bias_at(&matrix)};
+        const struct operands o = weight ? weight_operands(&matrix, map[i].y, x, NULL)
+                                         : (struct operands){.out = map[i].y,
+                                                             .x = x,
+                                                             .w = weight_at(&matrix),
+                                                             .b = bias_at(&matrix),
+                                                             .made = made};
         const struct nn_linear one = linear_of(blk, &matrix, &o);
         const struct steps next = i ? steps_of(&before, &one, weight) : at;
-        if (i && (!is_like(&before, &one) || next.w <= 0 || next.b < 0 || next.y <= 0 ||
-                  (i > 1 && !same_steps(at, next))))
+        if (i && (!is_like(&before, &one) || !has_same_scale(&before, &one, weight) ||
+                  next.w <= 0 || next.b < 0 || next.y <= 0 || (i > 1 && !same_steps(at, next))))
             break;
         if (!i)
             out.first = one;
@@ -254,13 +289,13 @@ static int run_maps(int (*run)(struct fsdp_lane *, const struct nn_maps *, bool 
 }
 
 int layer_plain_maps(const struct model *m, const struct stack_block *blk,
-                     const struct layer_map *map, int nmaps, const void *x, int *ndone,
-                     struct fsdp_err *err)
+                     const struct layer_map *map, int nmaps, const void *x, enum nn_f8_made *made,
+                     int *ndone, struct fsdp_err *err)
 {
     *ndone = 0;
     if (!m->nn->maps_forward)
         return FSDP_OK;
-    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, false);
+    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, false, made);
     return run_maps(m->nn->maps_forward, blk, &maps, ndone, err);
 }
 
@@ -271,6 +306,6 @@ int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk
     *ndone = 0;
     if (!m->nn->maps_backward_weight)
         return FSDP_OK;
-    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, true);
+    const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, true, NULL);
     return run_maps(m->nn->maps_backward_weight, blk, &maps, ndone, err);
 }

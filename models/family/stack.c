@@ -104,6 +104,7 @@ struct values {
     struct fsdp_init init;
     bool trained;   /* even where the model is frozen */
     unsigned flags; /* FSDP_PARAM_*, besides FROZEN */
+    int scale_group;
 };
 
 static int add_weight(const struct adding *to, const char *name, struct values values, int *out,
@@ -115,8 +116,8 @@ static int add_weight(const struct adding *to, const char *name, struct values v
                                          .ndim = values.cols ? 2 : 1,
                                          .shape = shape,
                                          .init = values.init,
-                                         .flags =
-                                             (trained ? 0u : FSDP_PARAM_FROZEN) | values.flags};
+                                         .flags = (trained ? 0u : FSDP_PARAM_FROZEN) | values.flags,
+                                         .scale_group = values.scale_group};
     return fsdp_module_add_param(to->tree, to->module, &desc, out, err);
 }
 
@@ -143,12 +144,12 @@ static int describe_embedding(struct model *m, struct fsdp_module_tree *tree, st
         fsdp_module_add(tree, m->root, names->embed, m->family->class_name.embed, &m->embed, err));
     const struct adding to = {m, tree, m->embed};
     FSDP_TRY(add_named(&to, names->embed, ".weight",
-                       (struct values){t->vocab, t->dim, normal(m), false, 0}, &m->embed_param,
+                       (struct values){t->vocab, t->dim, normal(m), false, 0, 0}, &m->embed_param,
                        err));
     if (!names->positions)
         return FSDP_OK;
     return add_named(&to, names->positions, ".weight",
-                     (struct values){t->max_seq_len, t->dim, normal(m), false, 0},
+                     (struct values){t->max_seq_len, t->dim, normal(m), false, 0, 0},
                      &m->position_param, err);
 }
 
@@ -223,9 +224,9 @@ static int describe_layer(struct model *m, struct fsdp_module_tree *tree, int la
         const struct stack_weight *x = &m->weight[w];
         snprintf(name, sizeof name, "%s.%d%s", names->layers, layer, x->name);
         const struct adding to = {m, tree, module[x->part]};
-        FSDP_TRY(add_weight(
-            &to, name, (struct values){x->rows, x->cols, x->init, w >= m->nbase, flags_of(m, w)},
-            &m->layer_param[layer * m->nweights + w], err));
+        const struct values values = {x->rows,       x->cols,        x->init,
+                                      w >= m->nbase, flags_of(m, w), stack_scale_group(m, w)};
+        FSDP_TRY(add_weight(&to, name, values, &m->layer_param[layer * m->nweights + w], err));
     }
     FSDP_TRY(describe_experts(m, tree, layer, err));
     return stack_layer_work(m, tree, layer, B, T, err);
@@ -237,9 +238,9 @@ static int describe_head_lora(int param[3], const struct adding *to, struct fsdp
     const char *head = stack_head_module(to->m);
     const struct traits *t = &to->m->traits;
     const int r = to->m->head_rank.r;
-    const struct values a = {r, t->dim, stack_lora_init(t->dim), true, 0};
-    const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true, 0};
-    const struct values magnitudes = {t->vocab, 0, {FSDP_INIT_ONES, 0}, true, 0};
+    const struct values a = {r, t->dim, stack_lora_init(t->dim), true, 0, 0};
+    const struct values b = {t->vocab, r, {FSDP_INIT_ZEROS, 0}, true, 0, 0};
+    const struct values magnitudes = {t->vocab, 0, {FSDP_INIT_ONES, 0}, true, 0, 0};
 
     if (!to->m->head_lora)
         return FSDP_OK;
@@ -261,17 +262,18 @@ static int describe_head(struct model *m, struct fsdp_module_tree *tree, size_t 
         fsdp_module_add(tree, m->root, names->head, m->family->class_name.head, &m->head, err));
     const struct adding to = {m, tree, m->head};
     FSDP_TRY(add_named(&to, names->norm, ".weight",
-                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones, false, 0},
+                       (struct values){t->dim, 0, t->norm_offset == 1 ? zeros : ones, false, 0, 0},
                        &m->norm_param, err));
     if (t->norm == TRAITS_LAYER)
-        FSDP_TRY(add_named(&to, names->norm, ".bias", (struct values){t->dim, 0, zeros, false, 0},
-                           &m->norm_bias_param, err));
+        FSDP_TRY(add_named(&to, names->norm, ".bias",
+                           (struct values){t->dim, 0, zeros, false, 0, 0}, &m->norm_bias_param,
+                           err));
     snprintf(head, sizeof head, "%s.weight", names->head);
     if (t->tied) {
         m->head_param = m->embed_param;
         FSDP_TRY(fsdp_module_tie(tree, m->head, m->embed_param, head, err));
     } else {
-        FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false, 0},
+        FSDP_TRY(add_weight(&to, head, (struct values){t->vocab, t->dim, normal(m), false, 0, 0},
                             &m->head_param, err));
     }
     FSDP_TRY(describe_head_lora(m->head_lora_param, &to, err));

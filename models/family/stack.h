@@ -265,6 +265,8 @@ struct stack_block {
     void *wide;     /* (R, widest output of an adapter) of DoRA; NULL: it is not used */
     float *lengths; /* (widest output of an adapter) of weights; NULL likewise */
     float *work;    /* of attention and of products, which do not run at once */
+    /* With products in 8 bits: nn_linear.w_shared of the maps that run; else NULL. */
+    uint32_t *w_shared;
 };
 #pragma GCC diagnostic pop
 
@@ -453,6 +455,11 @@ static inline bool stack_has_magnitudes(const struct model *m, enum stack_slot s
     return m->lora.dora && m->place[slot].lora > 0;
 }
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err);
+/* Products in 8 bits have one scale for the matrices of queries, keys and values, and one for those
+ * of gate and up. Is the slot's among them? */
+bool stack_shares_scale(const struct model *m, enum stack_slot slot);
+/* A number for the weights that do so and can be codes; 0: the weight has a scale of its own. */
+int stack_scale_group(const struct model *m, int weight);
 /* Do products in 8 bits alone read the weight, so that they can take it as codes? */
 bool stack_takes_codes(const struct model *m, int weight);
 bool stack_experts_take_codes(const struct model *m, int weight);

@@ -90,6 +90,27 @@ static bool is_of_tensors(const struct nn_f8 *f8)
     return f8->dtype == FSDP_F8_E4M3 && f8->scale == NN_F8_TENSOR;
 }
 
+static bool is_in_group(const struct model *m, enum stack_slot slot)
+{
+    const bool gated = m->traits.gated && (slot == STACK_GATE || slot == STACK_UP);
+    return gated || slot == STACK_Q || slot == STACK_K || slot == STACK_V;
+}
+
+bool stack_shares_scale(const struct model *m, enum stack_slot slot)
+{
+    return is_in_group(m, slot) && is_of_tensors(&m->weight[m->place[slot].weight].f8) &&
+           !stack_has_magnitudes(m, slot);
+}
+
+int stack_scale_group(const struct model *m, int weight)
+{
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        if (m->place[slot].weight == weight && is_in_group(m, (enum stack_slot)slot) &&
+            stack_takes_codes(m, weight))
+            return slot == STACK_GATE || slot == STACK_UP ? 2 : 1;
+    return 0;
+}
+
 bool stack_takes_codes(const struct model *m, int weight)
 {
     return is_of_tensors(&m->weight[weight].f8) && !has_magnitudes(m, weight);

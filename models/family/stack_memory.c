@@ -190,6 +190,14 @@ static void norm_layout(struct stack_block *blk, const struct model *m, enum sta
     blk->rstd[slot] = carve_f32(area, rows);
 }
 
+static bool shares_scales(const struct model *m)
+{
+    for (int slot = 0; slot < STACK_NSLOTS; slot++)
+        if (m->place[slot].weight >= 0 && stack_shares_scale(m, (enum stack_slot)slot))
+            return true;
+    return false;
+}
+
 static void layer_layout(struct stack_block *blk, const struct model *m, int B, int T,
                          struct areas *a)
 {
@@ -205,6 +213,8 @@ static void layer_layout(struct stack_block *blk, const struct model *m, int B, 
     blk->norm = carve_act(&a->work, m, rows * C);
     blk->act = carve_act(&a->work, m, rows * stack_act_width(m));
     blk->work = carve_f32(&a->work, m->attention_nelem > products ? m->attention_nelem : products);
+    if (shares_scales(m))
+        blk->w_shared = stack_carve(&a->work, 1, sizeof *blk->w_shared);
     if (m->lora.r) {
         blk->low = carve_act(&a->work, m, rows * (size_t)m->most_r);
         blk->d_low = carve_act(&a->work, m, rows * (size_t)m->most_r);

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 18
+#define NN_OPS_ABI 19
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -92,12 +92,26 @@ struct nn_linear {
      * scalar; fsdp_dequantize says what their values are); NULL: w is in w_dtype. Scales of rows or
      * blocks are x's and dy's alone then, and CUDA multiplies in bf16. */
     const double *w_amax;
+    /* With f8 and one scale, of a w in w_dtype: the greatest absolute value of the matrices that
+     * share their scale with it, from nn_ops.f8_amax; NULL: w has its own. */
+    const uint32_t *w_shared;
     enum nn_f8_made *made; /* of x; forward, backward_weight; NULL: x is rounded in each call */
 };
 static inline int nn_linear_ldy(const struct nn_linear *a)
 {
     return a->ldy ? a->ldy : a->nout;
 }
+
+/* *amax (device scalar) = the greatest absolute value of some matrices (rows, cols) without space
+ * between rows, as the bits of a float; NaN counts for nothing. */
+enum { NN_F8_MATRICES = 3 };
+struct nn_f8_amax {
+    uint32_t *amax;
+    const void *w[NN_F8_MATRICES]; /* [count] of dtype */
+    int rows[NN_F8_MATRICES], cols[NN_F8_MATRICES];
+    int count;
+    enum fsdp_dtype dtype;
+};
 
 /* y[i] = w[tokens[i]]: tokens (rows), w (V, C), y (rows, C). */
 struct nn_embedding {
@@ -265,7 +279,8 @@ struct nn_activated {
 
 /* Maps of the same x in one pass: `first`, and count - 1 more of its sizes and types. The next
  * one's w, or dw, lies w_step elements behind, its b, or db, b_step, and its out, or dy, y_step.
- * forward with beta 0, and backward_weight. */
+ * forward with beta 0, and backward_weight. With f8 the matrices share a scale (w_amax, w_shared),
+ * and there is no backward_weight. */
 struct nn_maps {
     struct nn_linear first;
     int count;
@@ -555,6 +570,7 @@ struct nn_ops {
     int (*linear_forward)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_input)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
     int (*linear_backward_weight)(struct fsdp_lane *, const struct nn_linear *, struct fsdp_err *);
+    int (*f8_amax)(struct fsdp_lane *, const struct nn_f8_amax *, struct fsdp_err *);
     int (*embedding_forward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*embedding_backward)(struct fsdp_lane *, const struct nn_embedding *, struct fsdp_err *);
     int (*rmsnorm_forward)(struct fsdp_lane *, const struct nn_rmsnorm *, struct fsdp_err *);

@@ -39,6 +39,7 @@ struct nn_product {
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
     enum nn_f8_scale f8_scale; /* where a and b have an f8, both or none */
     const double *b_amax;      /* b is codes of its f8, as nn_linear.w_amax says; NULL: it is not */
+    const uint32_t *b_shared;  /* as nn_linear.w_shared */
     /* Then work begins with the rounded a, or with b where b_first, and *made is what the product
      * before left there of the same operand; NULL: nothing, and it is not asked for. */
     bool b_first;
@@ -85,6 +86,7 @@ static inline struct nn_product nn_linear_forward_product(const struct nn_linear
                                .work = a->work,
                                .f8_scale = a->f8.scale,
                                .b_amax = a->w_amax,
+                               .b_shared = a->w_shared,
                                .made = a->made};
 }
 
@@ -104,7 +106,8 @@ static inline struct nn_product nn_linear_backward_input_product(const struct nn
         /* backward_weight made halves of x's type, here they have w's */
         .is_split = a->after_weight && a->w_dtype == a->dtype,
         .f8_scale = a->f8.scale,
-        .b_amax = a->w_amax};
+        .b_amax = a->w_amax,
+        .b_shared = a->w_shared};
 }
 
 /* dw = dyᵀ x, or xᵀ dy where w lies the other way round. */

@@ -60,17 +60,27 @@ struct run {
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
+/* A block's "u" has the greater values: "w" has the scale of both. */
+static bool has_shared_scale(const char *name)
+{
+    const size_t len = strlen(name);
+    return len > 2 && (!strcmp(name + len - 2, ".w") || !strcmp(name + len - 2, ".u"));
+}
+
 static void add(struct net *n, int module, const char *name, int ndim, uint64_t rows, uint64_t cols,
                 unsigned flags)
 {
     const uint64_t shape[2] = {rows, cols};
-    const struct fsdp_init init = {FSDP_INIT_NORMAL, 1.0f};
+    const struct fsdp_init init = {FSDP_INIT_NORMAL, strstr(name, ".u") ? 100.0f : 1.0f};
     int index;
-    if (fsdp_module_add_param(
-            n->tree, module,
-            &(struct fsdp_param_desc){
-                .name = name, .ndim = ndim, .shape = shape, .init = init, .flags = flags},
-            &index, NULL))
+    if (fsdp_module_add_param(n->tree, module,
+                              &(struct fsdp_param_desc){.name = name,
+                                                        .ndim = ndim,
+                                                        .shape = shape,
+                                                        .init = init,
+                                                        .flags = flags,
+                                                        .scale_group = has_shared_scale(name)},
+                              &index, NULL))
         abort();
     if (!strcmp(name, "embed.weight"))
         n->tied = index;
@@ -94,6 +104,8 @@ static void net_make(struct net *n, unsigned how)
         fsdp_module_add(n->tree, n->root, name, "Block", &n->block[i], NULL);
         snprintf(name, sizeof name, "block.%d.w", i);
         add(n, n->block[i], name, 2, 5, 6, codes);
+        snprintf(name, sizeof name, "block.%d.u", i);
+        add(n, n->block[i], name, 2, 2, 3, codes);
         snprintf(name, sizeof name, "block.%d.frozen", i);
         add(n, n->block[i], name, 2, 3, 4, FSDP_PARAM_FROZEN | codes);
     }
@@ -143,17 +155,14 @@ static enum fsdp_dtype dtype_of(const struct cell *c, const char *name, bool red
 /* What modules must see of a parameter with this master: rounded; or through fp8, with one scale
  * for the tensor, where it is gathered so. */
 static void see(float *out, const struct cell *c, const struct fsdp_tensor *tensor,
-                const float *master)
+                const float *master, double amax)
 {
     enum fsdp_dtype dtype = dtype_of(c, tensor->name, false);
     bool encoded = (c->how & ENCODED) && tensor->ndim > 1 &&
                    !((c->how & OVERRIDDEN) && !strncmp(tensor->name, "block.1", 7));
     size_t nelem = fsdp_tensor_nelem(tensor);
-    double amax = 0;
-
-    for (size_t i = 0; i < nelem; i++)
-        amax = fmax(amax, fabs((double)master[i]));
     float scale = 0x1p110f;
+
     while (amax * (double)scale > 448)
         scale /= 2;
     for (size_t i = 0; i < nelem; i++) {
@@ -321,13 +330,29 @@ static int barrier(struct fsdp_oob *oob, struct fsdp_err *err)
     return oob->allgather(oob, &in, 1, all, err);
 }
 
+/* Of the masters that share a scale with p's. */
+static double greatest_for(const struct run *r, int p)
+{
+    const struct fsdp_tensor own = fsdp_param_tensor(r->net.tree, p);
+    double amax = 0;
+
+    for (int k = 0; k < fsdp_param_count(r->net.tree); k++) {
+        const struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, k);
+        const bool shares = has_shared_scale(own.name) && has_shared_scale(tensor.name) &&
+                            !strncmp(own.name, tensor.name, strlen("block.N"));
+        for (size_t i = 0; (k == p || shares) && i < fsdp_tensor_nelem(&tensor); i++)
+            amax = fmax(amax, fabs((double)r->board->master[k][i]));
+    }
+    return amax;
+}
+
 /* Rank 0 computes what everybody must see from now on. */
 static int look(struct run *r, struct fsdp_oob *oob, struct fsdp_err *err)
 {
     FSDP_TRY(barrier(oob, err)); /* all masters are there */
     for (int p = 0; r->rank == 0 && p < fsdp_param_count(r->net.tree); p++) {
         struct fsdp_tensor tensor = fsdp_param_tensor(r->net.tree, p);
-        see(r->board->seen[p], &r->cell, &tensor, r->board->master[p]);
+        see(r->board->seen[p], &r->cell, &tensor, r->board->master[p], greatest_for(r, p));
         for (size_t i = 0; i < fsdp_tensor_nelem(&tensor); i++)
             r->board->coarser += r->board->seen[p][i] != r->board->master[p][i];
     }
@@ -609,7 +634,10 @@ static int large_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     const struct cell c = {1, 1, 1, FSDP_FULL_SHARD, FSDP_F32, FSDP_F32, ENCODED, 0};
     if (!rc)
         rc = fsdp_state_each(f, collect_large, &large, &err);
-    see(expected, &c, &tensor, large.master);
+    double amax = 0;
+    for (size_t i = 0; i < NELEM; i++)
+        amax = fmax(amax, fabs((double)large.master[i]));
+    see(expected, &c, &tensor, large.master, amax);
     const float *seen = rc ? NULL : fsdp_unsharded_param(f, param);
     for (size_t i = 0; seen && i < NELEM; i++)
         differ += seen[i] != expected[i];

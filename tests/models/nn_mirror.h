@@ -128,6 +128,7 @@ static inline void mirror_linear_work(struct nn_linear *p)
         a.w = mirror_up(a.w, a.w_amax ? (nelem) : mirror_nbytes(nelem, a.w_dtype), false);         \
         a.w_amax = a.w_amax ? mirror_up(a.w_amax, sizeof(double), false) : NULL;                   \
     } while (0)
+#define MIRROR_SHARED a.w_shared = mirror_up(a.w_shared, sizeof *a.w_shared, false)
 
 /* Up to the last element of w, which may be some columns of a wider one. */
 static inline size_t w_nelem(const struct nn_linear *a)
@@ -145,13 +146,20 @@ MIRROR(linear_forward, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(x, area(a.rows, a.nin), a.dtype);
     MIRROR_WEIGHT(w_nelem(&a));
+    MIRROR_SHARED;
     MIRROR_IN(b, (size_t)a.nout, a.w_dtype);
     MIRROR_OUT(out, y_nelem(&a), a.y_dtype);
+})
+MIRROR(f8_amax, nn_f8_amax, {
+    for (int i = 0; i < a.count; i++)
+        MIRROR_IN(w[i], area(a.rows[i], a.cols[i]), a.dtype);
+    a.amax = mirror_up(a.amax, sizeof *a.amax, true);
 })
 MIRROR(linear_backward_input, nn_linear, {
     mirror_linear_work(&a);
     MIRROR_IN(dy, y_nelem(&a), a.y_dtype);
     MIRROR_WEIGHT(w_nelem(&a));
+    MIRROR_SHARED;
     MIRROR_OUT(out, area(a.rows, a.nin), a.dtype);
 })
 MIRROR(linear_backward_weight, nn_linear, {
@@ -492,6 +500,7 @@ static const struct nn_ops mirror_ops = {
     .linear_forward = mirror_linear_forward,
     .linear_backward_input = mirror_linear_backward_input,
     .linear_backward_weight = mirror_linear_backward_weight,
+    .f8_amax = mirror_f8_amax,
     .embedding_forward = mirror_embedding_forward,
     .embedding_backward = mirror_embedding_backward,
     .rmsnorm_forward = mirror_rmsnorm_forward,

@@ -7,6 +7,7 @@
 #ifndef SUITE_F8_H
 #define SUITE_F8_H
 
+#include "nn/f8.h"
 #include "suite.h"
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -471,6 +472,75 @@ static void f8_shared(enum fsdp_dtype dtype, enum nn_f8_scale scale, bool transp
     f8_release(&m);
 }
 
+/* ---- matrices that share a scale ------------------------------------------------------------- */
+
+enum { GROUP_NMAPS = 3, GROUP_NIN = 32 };
+
+/* Products of one element each, so that equal bits are equal codes and scales: y of x with one
+ * element a row, dx of such a dy. Of the matrices, the second has by far the greatest values. */
+static bool f8_map_of_group(const struct nn_linear *map, const float *w, double amax)
+{
+    const int rows = map->rows, nout = map->nout, widest = nout > GROUP_NIN ? nout : GROUP_NIN;
+    const size_t nelem = (size_t)rows * (size_t)widest;
+    float *from = malloc(nelem * sizeof *from), *to = malloc(nelem * sizeof *to);
+    struct nn_linear a = *map;
+    bool equal = true;
+    int rc = 0;
+
+    for (int backward = 0; backward < 2; backward++) {
+        const int n = backward ? nout : GROUP_NIN, nto = backward ? GROUP_NIN : nout;
+        memset(from, 0, nelem * sizeof *from);
+        for (int r = 0; r < rows; r++)
+            from[r * n + r % n] = 1.5f;
+        a.x = a.dy = from;
+        a.out = to;
+        rc |= backward ? nn->linear_backward_input(ref_lane(), &a, &err)
+                       : nn->linear_forward(ref_lane(), &a, &err);
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < nto; i++) {
+                const float own = backward ? w[r % n * GROUP_NIN + i] : w[i * GROUP_NIN + r % n];
+                equal &= to[r * nto + i] == (float)(1.5 * f8_value(FSDP_F8_E4M3, amax, own));
+            }
+    }
+    free(from), free(to);
+    return !rc && equal;
+}
+
+static void f8_group(void)
+{
+    static const int nouts[GROUP_NMAPS] = {48, 16, 33}; /* the last one is no product of codes */
+    static const int powers[GROUP_NMAPS] = {0, 11, -9};
+    struct nn_linear a = {.rows = 64, .nin = GROUP_NIN, .nout = 48};
+    uint32_t bits = 7, want = 0;
+    struct nn_f8_amax amax = {.amax = &bits, .count = GROUP_NMAPS};
+    float *w[GROUP_NMAPS];
+    int nequal = 0;
+
+    a.f8 = (struct nn_f8){FSDP_F8_E4M3, FSDP_F8_E4M3, NN_F8_TENSOR};
+    a.work = ref_output(nn->linear_work_nelem(&a), 0);
+    for (int i = 0; i < GROUP_NMAPS; i++) {
+        const size_t nelem = (size_t)nouts[i] * GROUP_NIN;
+        amax.w[i] = w[i] = f8_values(nelem, FSDP_F32);
+        amax.rows[i] = nouts[i], amax.cols[i] = GROUP_NIN;
+        for (size_t k = 0; k < nelem; k++) {
+            w[i][k] = ldexpf(w[i][k], powers[i]);
+            const uint32_t own = nn_f8_magnitude(w[i][k]);
+            want = own > want ? own : want;
+        }
+    }
+    int rc = nn->f8_amax(ref_lane(), &amax, &err) | fsdp_lane_sync(ref_lane(), &err);
+    ok(!rc && bits == want, "the greatest value of three matrices: %g", (double)nn_f8_float(bits));
+    a.w_shared = &bits;
+    for (int i = 0; i < GROUP_NMAPS; i++) {
+        a.w = w[i], a.nout = nouts[i];
+        nequal += f8_map_of_group(&a, w[i], (double)nn_f8_float(want));
+        free(w[i]);
+    }
+    ok(nequal == GROUP_NMAPS, "%d of %d maps, y and dx, have the codes of one scale", nequal,
+       GROUP_NMAPS);
+    free(a.work);
+}
+
 /* ---- weights that were gathered in codes ----------------------------------------------------- */
 
 /* y and dx of a map, or of GPT-2's, whose weight (nin, ldw) is wider. */
@@ -586,6 +656,7 @@ static void run_f8(enum nn_f8_scale last)
     for (enum nn_f8_scale scale = NN_F8_TENSOR; scale <= last; scale++)
         f8_exact_lines(scale);
     run_f8_gathered(last);
+    f8_group();
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 1);
     f8_exact(FSDP_F8_E4M3, FSDP_F8_E4M3, 3e7);
     f8_exact(FSDP_F8_E5M2, FSDP_F8_E5M2, 1e-5);

@@ -5,9 +5,10 @@
 
 /* clang-format off */
 #define NN_CALLS(X)                                                                               \
-    X(linear_forward, nn_linear, (a->out, a->x, a->w, a->b, a->work))                             \
-    X(linear_backward_input, nn_linear, (a->out, a->w, a->dy, a->work))                           \
+    X(linear_forward, nn_linear, (a->out, a->x, a->w, a->b, a->work, a->w_shared))                \
+    X(linear_backward_input, nn_linear, (a->out, a->w, a->dy, a->work, a->w_shared))              \
     X(linear_backward_weight, nn_linear, (a->out, a->db, a->x, a->dy, a->work))                   \
+    X(f8_amax, nn_f8_amax, (a->amax, a->w[0], a->w[1], a->w[2]))                                  \
     X(embedding_forward, nn_embedding, (a->out, a->w, a->tokens))                                 \
     X(embedding_backward, nn_embedding, (a->out, a->dy, a->tokens))                               \
     X(rmsnorm_forward, nn_rmsnorm, (a->y, a->rstd, a->x_copy, a->x, a->w))                        \

@@ -10,8 +10,7 @@ static void show_param(struct fsdp *f, int flat_index, char *full)
     for (int i = 0; i < flat->ntensors; i++) {
         const bool codes = full && flat->codes[i];
         f->view.param[flat->params[i]] = full ? full + flat->seen[i] : NULL;
-        f->view.amax[flat->params[i]] =
-            codes ? &f->encoding.amax[gather_amax_index(flat, i)] : NULL;
+        f->view.amax[flat->params[i]] = codes ? &f->encoding.amax[flat->amax[i]] : NULL;
     }
 }
 

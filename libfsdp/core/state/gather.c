@@ -18,9 +18,12 @@ void gather_plan(struct fsdp *f)
             struct flat *flat = &f->units.flats[k];
             if (flat->trainable != !pass)
                 continue;
-            flat->first_amax = f->encoding.namax;
-            for (int i = 0; i < flat->ntensors; i++)
-                f->encoding.namax += gather_is_encoded(flat, i);
+            for (int i = 0; i < flat->ntensors; i++) {
+                const int first = flat->scale_of[i];
+                const bool shares = first < i && gather_is_encoded(flat, first);
+                flat->amax[i] = shares ? flat->amax[first] : f->encoding.namax;
+                f->encoding.namax += gather_is_encoded(flat, i) && !shares;
+            }
         }
         f->encoding.namax_trainable = pass ? f->encoding.namax_trainable : f->encoding.namax;
     }
@@ -148,7 +151,7 @@ static int decode_rows(struct fsdp *f, const struct flat *flat, int i, const str
     if (flat->codes[i])
         return fsdp_copy_pieces(lane, to, sent, rows->nelem * elem, &pieces, err);
     return flat->codec->decode(lane, to, flat->param_dtype, sent, rows->nelem, &pieces,
-                               &f->encoding.amax[gather_amax_index(flat, i)], err);
+                               &f->encoding.amax[flat->amax[i]], err);
 }
 
 /* One call for a tensor, or two where the last rank has fewer rows than the others. */
@@ -213,7 +216,7 @@ int gather_decode_seen(struct fsdp *f, int flat_index, void *dst, const void *sl
         char *to = (char *)dst + flat->cut.start[i] * elem;
         if (flat->codes[i])
             FSDP_TRY(flat->codec->decode(lane, to, flat->param_dtype, from, nelem, NULL,
-                                         &f->encoding.amax[gather_amax_index(flat, i)], err));
+                                         &f->encoding.amax[flat->amax[i]], err));
         else
             FSDP_TRY(fsdp_copy(lane, to, from, nelem * elem, err));
     }
@@ -296,10 +299,9 @@ static int encode_tensor(struct fsdp *f, int flat_index, int i, const double *am
 int gather_encode(struct fsdp *f, int flat_index, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    const double *amax = f->encoding.amax + flat->first_amax;
 
     for (int i = 0; i < flat->ntensors; i++) {
-        const double *of = gather_is_encoded(flat, i) ? amax++ : NULL;
+        const double *of = gather_is_encoded(flat, i) ? &f->encoding.amax[flat->amax[i]] : NULL;
         FSDP_TRY(flat_travels_encoded(flat) ? encode_tensor(f, flat_index, i, of, err)
                                             : encode_here(f, flat_index, i, of, err));
     }
@@ -309,7 +311,6 @@ int gather_encode(struct fsdp *f, int flat_index, struct fsdp_err *err)
 static int flat_amax(struct fsdp *f, int flat_index, double *row, struct fsdp_err *err)
 {
     const struct flat *flat = &f->units.flats[flat_index];
-    double *out = row + flat->first_amax;
     struct fsdp_box box;
     uint64_t pos;
 
@@ -318,8 +319,8 @@ static int flat_amax(struct fsdp *f, int flat_index, double *row, struct fsdp_er
             continue;
         uint64_t nelem =
             fsdp_cut_box(&box, &pos, &flat->cut, flat->tensors, i, f->mesh->shard_rank);
-        FSDP_TRY(fsdp_absmax(f->lanes[SCHED_COMPUTE], out++, f->flats[flat_index].master + pos,
-                             nelem, err));
+        FSDP_TRY(fsdp_absmax(f->lanes[SCHED_COMPUTE], &row[flat->amax[i]],
+                             f->flats[flat_index].master + pos, nelem, err));
     }
     return FSDP_OK;
 }

@@ -36,8 +36,6 @@ uint64_t gather_raw_start(const struct flat *flat, int i);
 void gather_see(struct flat *flat);
 /* Bytes of an element of tensor i there. */
 size_t gather_seen_elem(const struct flat *flat, int i);
-/* An encoded tensor's number among all of them. */
-int gather_amax_index(const struct flat *flat, int i);
 uint64_t gather_aligned(uint64_t nbytes);
 
 /* ---- gather.c ---- */
@@ -45,7 +43,8 @@ uint64_t gather_aligned(uint64_t nbytes);
 /* Memory for what a group of one encodes and decodes at once; 0 where there is none. Pure. */
 uint64_t gather_encoded_nbytes(const struct units *units);
 
-/* Numbers the encoded tensors, and says what modules see of them in codes. Local. */
+/* Numbers the greatest values that encoded tensors have their scales of, and says what modules see
+ * in codes. Local. */
 void gather_plan(struct fsdp *f);
 /* Where shards are offloaded this comes first: it brings the rank's to its place. Enqueues. */
 int gather_load(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, struct fsdp_err *err);
@@ -65,8 +64,8 @@ int gather_unpack(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane,
 int gather_decode_seen(struct fsdp *f, int flat, void *dst, const void *slot,
                        struct fsdp_lane *lane, struct fsdp_err *err);
 
-/* The greatest absolute values of the encoded tensors over all ranks: of the trainable ones, or of
- * all. Enqueues on the compute lane. Collective. */
+/* The greatest absolute values of encoded tensors, or of those that share a scale, over all ranks:
+ * of the trainable ones, or of all. Enqueues on the compute lane. Collective. */
 int gather_amax(struct fsdp *f, bool all, struct fsdp_err *err);
 /* What this rank sends, or in a group of one what modules see, from the masters. Enqueues on the
  * compute lane. */

@@ -64,14 +64,6 @@ void gather_see(struct flat *flat)
     flat->seen[flat->ntensors] = at;
 }
 
-int gather_amax_index(const struct flat *flat, int i)
-{
-    int index = flat->first_amax;
-    for (int k = 0; k < i; k++)
-        index += gather_is_encoded(flat, k);
-    return index;
-}
-
 /* With codes, each rank's part of it is a whole number of aligned bytes (reshard_after_forward). */
 uint64_t gather_whole_nbytes(const struct flat *flat)
 {

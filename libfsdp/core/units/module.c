@@ -88,7 +88,10 @@ static int name_is_new(const struct fsdp_module_tree *tree, const char *name, st
 int fsdp_module_add_param(struct fsdp_module_tree *tree, int module,
                           const struct fsdp_param_desc *desc, int *out, struct fsdp_err *err)
 {
-    struct param p = {.module = module, .init = desc->init, .flags = desc->flags};
+    struct param p = {.module = module,
+                      .init = desc->init,
+                      .flags = desc->flags,
+                      .scale_group = desc->scale_group};
 
     FSDP_TRY(check_module(tree, module, desc->name, err));
     FSDP_TRY(name_is_new(tree, desc->name, err));
@@ -147,8 +150,8 @@ int fsdp_module_add_work(struct fsdp_module_tree *tree, int module, const struct
 {
     FSDP_TRY(check_module(tree, module, "work", err));
     struct module *m = &tree->modules[module];
-    struct fsdp_work *all = fsdp_alloc_grow(m->work, (size_t)m->nwork, &m->max_work, sizeof *all,
-                                            "module tree", err);
+    struct fsdp_work *all =
+        fsdp_alloc_grow(m->work, (size_t)m->nwork, &m->max_work, sizeof *all, "module tree", err);
     if (!all)
         return FSDP_ENOMEM;
     m->work = all;

@@ -19,6 +19,7 @@ struct param {
     int module;
     struct fsdp_init init;
     unsigned flags;
+    int scale_group;
 };
 
 struct alias {

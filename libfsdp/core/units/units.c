@@ -222,6 +222,19 @@ static int check_blocks(const struct flat *flat, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Parameter p is the flat's next tensor: the first one whose scale it shares, or itself. */
+static int first_of_group(const struct fsdp_module_tree *tree, const struct flat *flat, int p)
+{
+    const struct param *own = &tree->params[p];
+
+    for (int i = 0; i < flat->ntensors && own->scale_group; i++) {
+        const struct param *other = &tree->params[flat->params[i]];
+        if (other->module == own->module && other->scale_group == own->scale_group)
+            return i;
+    }
+    return flat->ntensors;
+}
+
 static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int unit, int kind,
                      const unsigned char *kinds, int shard_size, struct fsdp_err *err)
 {
@@ -241,14 +254,18 @@ static int fill_flat(struct units *u, const struct fsdp_module_tree *tree, int u
     flat->params = fsdp_alloc((size_t)ntensors, sizeof *flat->params, "unit tensors", err);
     flat->seen = fsdp_alloc((size_t)ntensors + 1, sizeof *flat->seen, "unit tensors", err);
     flat->codes = fsdp_alloc((size_t)ntensors, sizeof *flat->codes, "unit tensors", err);
+    flat->amax = fsdp_alloc((size_t)ntensors, sizeof *flat->amax, "unit tensors", err);
+    flat->scale_of = fsdp_alloc((size_t)ntensors, sizeof *flat->scale_of, "unit tensors", err);
     u->units[unit].flats[kind] = u->nflats++;
-    if (!flat->tensors || !flat->params || !flat->seen || !flat->codes)
+    if (!flat->tensors || !flat->params || !flat->seen || !flat->codes || !flat->amax ||
+        !flat->scale_of)
         return FSDP_ENOMEM;
     for (int p = 0; p < tree->nparams; p++) {
         if (u->flat_of_param[p] != unit || kinds[p] != kind)
             continue;
         flat->params[flat->ntensors] = p;
         flat->codes[flat->ntensors] = tree->params[p].flags & FSDP_PARAM_CODES;
+        flat->scale_of[flat->ntensors] = first_of_group(tree, flat, p);
         flat->tensors[flat->ntensors++] = tree->params[p].tensor;
     }
     FSDP_TRY(fsdp_cut_create(&flat->cut, flat->tensors, flat->ntensors,
@@ -346,6 +363,8 @@ void units_destroy(struct units *units)
         fsdp_free(units->flats[f].params);
         fsdp_free(units->flats[f].seen);
         fsdp_free(units->flats[f].codes);
+        fsdp_free(units->flats[f].amax);
+        fsdp_free(units->flats[f].scale_of);
         fsdp_cut_destroy(&units->flats[f].cut);
     }
     fsdp_free(units->units);

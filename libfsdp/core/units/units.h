@@ -25,13 +25,16 @@ struct flat {
      * the end of the last; whether it is codes. */
     uint64_t *seen; /* [ntensors + 1] */
     bool *codes;    /* [ntensors] before: may it be (FSDP_PARAM_CODES)? */
+    /* [ntensors] of an encoded tensor, which of all greatest values makes its scale (gather_plan):
+     * those that share a scale have one. */
+    int *amax;
+    int *scale_of; /* [ntensors] the first tensor of its scale_group; itself: it has none */
     bool any_codes;
     struct fsdp_cut cut;
     enum fsdp_dtype param_dtype, reduce_dtype; /* of its unit */
     const struct fsdp_gather_codec *codec;     /* NULL: modules see the masters in param_dtype */
-    int first_amax; /* of its encoded tensors among all of them (gather.h) */
-    bool nf4;       /* its tensors are held in NF4 (nf4.h); frozen, and without a codec */
-    int first_nf4;  /* of them among all such */
+    bool nf4;      /* its tensors are held in NF4 (nf4.h); frozen, and without a codec */
+    int first_nf4; /* of them among all such */
 };
 
 /* Do ranks send the flat encoded? In a group of one nothing is sent: with a codec its shard is

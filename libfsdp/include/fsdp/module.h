@@ -46,6 +46,9 @@ struct fsdp_param_desc {
     const uint64_t *shape; /* [ndim] */
     struct fsdp_init init; /* its value in a run that starts from random weights */
     unsigned flags;        /* FSDP_PARAM_* */
+    /* Parameters of a module with the same number share the scale of a gather_codec, where they are
+     * trained alike; 0: it has a scale of its own. */
+    int scale_group;
 };
 /* Adds a parameter to a module and gives its index. desc is copied. */
 int fsdp_module_add_param(struct fsdp_module_tree *tree, int module,

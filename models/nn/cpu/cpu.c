@@ -8,6 +8,7 @@ const struct nn_ops nn_cpu_ops = {
     .logits_align = 1,
     .linear_work_nelem = nn_cpu_linear_work_nelem,
     .linear_forward = nn_cpu_linear_forward,
+    .f8_amax = nn_cpu_f8_amax,
     .linear_backward_input = nn_cpu_linear_backward_input,
     .linear_backward_weight = nn_cpu_linear_backward_weight,
     .embedding_forward = nn_cpu_embedding_forward,

@@ -15,6 +15,7 @@
     int nn_cpu_##name(struct fsdp_lane *lane, const struct type *args, struct fsdp_err *err);
 
 NN_CPU_OP(linear_forward, nn_linear)
+NN_CPU_OP(f8_amax, nn_f8_amax)
 NN_CPU_OP(linear_backward_input, nn_linear)
 NN_CPU_OP(linear_backward_weight, nn_linear)
 NN_CPU_OP(embedding_forward, nn_embedding)
@@ -147,6 +148,7 @@ struct nn_f8_operand {
     bool sums_down;
     enum nn_f8_scale scale;
     const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is not */
+    const uint32_t *amax;     /* with one scale: as nn_linear.w_shared says; NULL: x's own */
 };
 /* fp32 elements that so many of bf16 take, in pieces of work. */
 size_t nn_cpu_f8_room_nelem(size_t rows, size_t cols);

@@ -225,7 +225,10 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
     if (as->codes_amax) {
         decode_matrix(x, nrows, ncols, *as->codes_amax, room);
     } else if (as->scale == NN_F8_TENSOR) {
-        fsdp_cpu_for(nrows, grain, amax_rows, &a);
+        if (as->amax)
+            a.amax = *as->amax;
+        else
+            fsdp_cpu_for(nrows, grain, amax_rows, &a);
         fsdp_cpu_for(nrows, grain, round_rows, &a);
     } else {
         a.group = as->scale == NN_F8_BLOCK ? NN_F8_BLOCK_NELEM : length ? length : 1;
@@ -239,8 +242,8 @@ struct nn_matrix nn_cpu_f8_matrix(const struct nn_matrix *x, const struct nn_f8_
 
 struct nn_product nn_cpu_f8_product(const struct nn_product *g)
 {
-    const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale, NULL};
-    const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale, g->b_amax};
+    const struct nn_f8_operand a = {g->m, g->k, false, g->f8_scale, NULL, NULL};
+    const struct nn_f8_operand b = {g->k, g->n, true, g->f8_scale, g->b_amax, g->b_shared};
     const size_t a_nelem = nn_cpu_f8_room_nelem((size_t)g->m, (size_t)g->k);
     const size_t b_nelem = nn_cpu_f8_room_nelem((size_t)g->k, (size_t)g->n);
     const bool is_there = g->made && *g->made;
@@ -259,6 +262,22 @@ struct nn_product nn_cpu_f8_product(const struct nn_product *g)
     plain.work = g->work + a_nelem + b_nelem;
     return plain;
 }
+
+static void f8_amax(const struct nn_f8_amax *args)
+{
+    struct narrowing a = {.amax = 0};
+
+    for (int i = 0; i < args->count; i++) {
+        const struct nn_matrix w = {args->w[i], args->cols[i], false, args->dtype, FSDP_F32};
+        a.x = &w;
+        a.nrows = (size_t)args->rows[i];
+        a.ncols = (size_t)args->cols[i];
+        fsdp_cpu_for(a.nrows, NN_GRAIN / (a.ncols ? a.ncols : 1) + 1, amax_rows, &a);
+    }
+    *args->amax = a.amax;
+}
+
+NN_CPU_ENQUEUE(f8_amax, nn_f8_amax)
 
 enum nn_f8_made *nn_cpu_f8_made(enum nn_f8_made *made, const void *out, const struct nn_f8 *f8)
 {

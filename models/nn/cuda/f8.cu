@@ -42,8 +42,8 @@ template <class T> __global__ void f8_amax_kernel(const T *x, matrix m, uint32_t
         atomicMax(amax, most);
 }
 
-extern "C" int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
-                               struct fsdp_err *err)
+extern "C" int nn_cuda_f8_greatest(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
+                                   struct fsdp_err *err)
 {
     const unsigned nblocks = blocks_for_lots((size_t)a->nrows, a->ncols, THREADS);
 
@@ -61,6 +61,11 @@ struct rule {
     const uint32_t *amax;
     float *scale;
 };
+
+static rule rule_of(const struct nn_cuda_f8 *a)
+{
+    return (rule){a->f8, a->shared ? a->shared : a->amax, (float *)a->scale};
+}
 
 /* 2^-e; one thread of all writes 2^e. */
 static __device__ inline float inverse_of(const rule &r)
@@ -164,7 +169,7 @@ static int encode_codes(struct fsdp_lane *lane, const struct nn_cuda_f8 *a, dim3
 extern "C" int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
-    const rule r = {a->f8, a->amax, (float *)a->scale};
+    const rule r = rule_of(a);
     const size_t nelem = (size_t)a->nrows * (size_t)a->ncols;
     const int padded = a->padded ? a->padded : a->nrows;
     const dim3 tiles(blocks_for((size_t)a->ncols, TILE), blocks_for((size_t)padded, TILE));
@@ -228,7 +233,7 @@ __global__ void f8_value_kernel(__nv_bfloat16 *out, int to_ld, const uint8_t *x,
 extern "C" int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *a,
                                  struct fsdp_err *err)
 {
-    const rule r = {a->f8, a->amax, (float *)a->scale};
+    const rule r = rule_of(a);
     const unsigned nblocks = blocks_for_lots((size_t)a->nrows, a->ncols, THREADS);
 
     FSDP_TRY(fsdp_cuda_enter(lane, err));

@@ -189,6 +189,17 @@ static bool fits_one_call(const struct nn_product *g)
            (uintptr_t)g->c % ALIGN == 0 && fits_steps(g);
 }
 
+static int codes_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
+                        struct fsdp_err *err)
+{
+    struct nn_product codes;
+    bool ready;
+
+    FSDP_TRY(fsdp_cuda_enter(lane, err));
+    FSDP_TRY(nn_cuda_f8_maps(&codes, &ready, lane, g, err));
+    return ready ? gemm_lt_in_one(lane, &codes, done, err) : FSDP_OK;
+}
+
 int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
                 struct fsdp_err *err)
 {
@@ -197,7 +208,11 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
 
     *done = false;
     pthread_once(&apart_once, read_apart);
-    if (apart || !fits_one_call(g))
+    if (apart)
+        return FSDP_OK;
+    if (g->a.f8 && g->count > 1)
+        return codes_in_one(lane, g, done, err);
+    if (!fits_one_call(g))
         return FSDP_OK;
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     FSDP_TRY(nn_cuda_capability(&capability, fsdp_cuda_ordinal(lane), err));

@@ -11,7 +11,7 @@
 int gemm(struct fsdp_lane *lane, const struct nn_product *g, struct fsdp_err *err);
 
 /* A product with an epilogue, or several products, in one call of the library. *done false: it has
- * none for them, or none is wanted, and nothing was enqueued. */
+ * none for them, or none is wanted, and nothing was enqueued but operands that are codes. */
 int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
                 struct fsdp_err *err);
 
@@ -19,6 +19,11 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
  * where the GPU and the library have it, else in bf16. A bias that *out lacks is to be added. */
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
                         struct fsdp_err *err);
+
+/* The same of several products whose matrices b share a scale. *ready false: they are none of
+ * codes, or none in one call of the library, and nothing was made. */
+int nn_cuda_f8_maps(struct nn_product *out, bool *ready, struct fsdp_lane *lane,
+                    const struct nn_product *g, struct fsdp_err *err);
 
 /* Products of experts in 8 bits, of `out` alone. first: (experts + 1) of the host; NULL: experts
  * have so few rows each that one launch takes all of them. */

@@ -127,6 +127,7 @@ static void describe_operands(struct nn_cuda_f8 out[2], const struct nn_product 
                                       .f8 = from->f8,
                                       .kind = g->f8_scale,
                                       .codes_amax = of_b ? g->b_amax : NULL,
+                                      .shared = of_b && !g->b_amax ? g->b_shared : NULL,
                                       .down = from->transposed != of_b};
         place_operand(&out[at], g, at, place[at]);
     }
@@ -154,15 +155,44 @@ static struct nn_product product_of_codes(const struct nn_product *g,
 
 /* ---- making them ----------------------------------------------------------------------------- */
 
+int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_f8_amax *a, struct fsdp_err *err)
+{
+    FSDP_TRY(fsdp_zero(lane, a->amax, sizeof *a->amax, err));
+    for (int i = 0; i < a->count; i++) {
+        const struct nn_cuda_f8 w = {.x = a->w[i],
+                                     .ld = a->cols[i],
+                                     .nrows = a->rows[i],
+                                     .ncols = a->cols[i],
+                                     .dtype = a->dtype,
+                                     .amax = a->amax};
+        FSDP_TRY(nn_cuda_f8_greatest(lane, &w, err));
+    }
+    return FSDP_OK;
+}
+
+/* Has its scale to be made of its own values? */
+static bool has_own_scale(const struct nn_cuda_f8 *operand)
+{
+    return !operand->codes_amax && !operand->shared;
+}
+
+/* The greatest values of the operands from the first on, or from the second one. */
+static int find_greatest(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
+                         struct fsdp_err *err)
+{
+    if (!from || has_own_scale(&operand[1]))
+        FSDP_TRY(fsdp_zero(lane, operand[from].amax, (size_t)(2 - from) * sizeof(uint32_t), err));
+    for (int i = from; i < 2; i++)
+        if (has_own_scale(&operand[i]))
+            FSDP_TRY(nn_cuda_f8_greatest(lane, &operand[i], err));
+    return FSDP_OK;
+}
+
 /* From the first operand on, or from the second one, where the first one is there. */
 static int make_with_one_scale(struct fsdp_lane *lane, const struct nn_cuda_f8 operand[2], int from,
                                enum nn_f8_made kind, struct fsdp_err *err)
 {
-    if (!from || !operand[1].codes_amax)
-        FSDP_TRY(fsdp_zero(lane, operand[from].amax, (size_t)(2 - from) * sizeof(uint32_t), err));
-    for (int i = from; i < 2; i++)
-        if (!operand[i].codes_amax)
-            FSDP_TRY(nn_cuda_f8_amax(lane, &operand[i], err));
+    FSDP_TRY(find_greatest(lane, operand, from, err));
     for (int i = from; i < 2; i++)
         FSDP_TRY(kind == NN_F8_CODES ? nn_cuda_f8_encode(lane, &operand[i], err)
                                      : nn_cuda_f8_decode(lane, &operand[i], err));
@@ -228,4 +258,68 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
         *g->made = kind;
     *out = by_codes ? codes : nn_cuda_f8_decoded(g);
     return FSDP_OK;
+}
+
+/* ---- maps of the same x ---------------------------------------------------------------------- */
+
+/* So many matrices of codes fit where one has room for its values in bf16. */
+enum { MATRICES_IN_PLACE = 2 };
+
+/* Can matrices that share a scale be operands of one product, with what they give? */
+static bool fits_maps(const struct nn_product *g, const struct nn_product *codes)
+{
+    const size_t c = fsdp_dtype_nbytes(g->c_dtype), bias = fsdp_dtype_nbytes(g->bias_dtype);
+    const bool has_room = g->b_amax || (g->b_shared && g->count <= MATRICES_IN_PLACE);
+
+    return g->f8_scale == NN_F8_TENSOR && has_room && (!g->bias || codes->bias) &&
+           g->c_step * c % NN_CUDA_F8_ALIGN == 0 &&
+           (!g->bias || g->bias_step * bias % NN_CUDA_F8_ALIGN == 0) &&
+           (!g->b_amax || g->b_step % NN_CUDA_F8_ALIGN == 0);
+}
+
+/* The codes of all matrices, one behind the other; those that lie so already in one go. */
+static int encode_maps(struct fsdp_lane *lane, const struct nn_cuda_f8 *first,
+                       const struct nn_product *g, struct fsdp_err *err)
+{
+    const size_t nelem = (size_t)first->nrows * (size_t)first->ncols;
+    struct nn_cuda_f8 w = *first;
+
+    if (w.codes_amax)
+        return nn_cuda_f8_encode(lane, &w, err);
+    if (!w.down && w.ld == w.ncols && g->b_step == nelem) {
+        w.nrows *= g->count;
+        return nn_cuda_f8_encode(lane, &w, err);
+    }
+    for (int i = 0; i < g->count; i++) {
+        w.x = nn_at(first->x, first->dtype, (size_t)i * g->b_step);
+        w.out = (uint8_t *)first->out + (size_t)i * nelem;
+        FSDP_TRY(nn_cuda_f8_encode(lane, &w, err));
+    }
+    return FSDP_OK;
+}
+
+int nn_cuda_f8_maps(struct nn_product *out, bool *ready, struct fsdp_lane *lane,
+                    const struct nn_product *g, struct fsdp_err *err)
+{
+    const bool is_there = g->made && *g->made == NN_F8_CODES;
+    struct nn_cuda_f8 operand[2];
+
+    describe_operands(operand, g);
+    *out = product_of_codes(g, operand);
+    *ready = fits_maps(g, out);
+    if (*ready)
+        FSDP_TRY(is_of_codes(ready, lane, g, out, err));
+    if (!*ready)
+        return FSDP_OK;
+    if (!operand[1].codes_amax)
+        out->b_step = (size_t)operand[1].nrows * (size_t)operand[1].ncols;
+    FSDP_TRY(gemm_lt_takes(ready, lane, out, err));
+    if (!*ready)
+        return FSDP_OK;
+    FSDP_TRY(find_greatest(lane, operand, is_there, err));
+    if (!is_there)
+        FSDP_TRY(nn_cuda_f8_encode(lane, &operand[0], err));
+    if (g->made)
+        *g->made = NN_F8_CODES;
+    return encode_maps(lane, &operand[1], g, err);
 }

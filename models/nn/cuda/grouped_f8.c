@@ -125,8 +125,8 @@ static int over_all(const struct grouped_f8 *g, const struct operand *o, enum fs
 static int find_scales(const struct grouped_f8 *g, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_zero(g->lane, g->a.amax, 2 * sizeof *g->a.amax, err));
-    FSDP_TRY(over_all(g, &g->a, FSDP_BF16, nn_cuda_f8_amax, err));
-    return g->b.codes_amax ? FSDP_OK : over_all(g, &g->b, FSDP_BF16, nn_cuda_f8_amax, err);
+    FSDP_TRY(over_all(g, &g->a, FSDP_BF16, nn_cuda_f8_greatest, err));
+    return g->b.codes_amax ? FSDP_OK : over_all(g, &g->b, FSDP_BF16, nn_cuda_f8_greatest, err);
 }
 
 /* Codes of an operand as it lies. */

@@ -11,6 +11,7 @@ const struct nn_ops nn_cuda_ops = {
     .linear_forward = nn_cuda_linear_forward,
     .linear_backward_input = nn_cuda_linear_backward_input,
     .linear_backward_weight = nn_cuda_linear_backward_weight,
+    .f8_amax = nn_cuda_f8_amax,
     .activated_forward = nn_cuda_activated_forward,
     .activated_backward_input = nn_cuda_activated_backward_input,
     .maps_forward = nn_cuda_maps_forward,

@@ -18,6 +18,7 @@ extern "C" {
 NN_CUDA_OP(linear_forward, nn_linear)
 NN_CUDA_OP(linear_backward_input, nn_linear)
 NN_CUDA_OP(linear_backward_weight, nn_linear)
+NN_CUDA_OP(f8_amax, nn_f8_amax)
 int nn_cuda_activated_forward(struct fsdp_lane *lane, const struct nn_activated *args, bool *done,
                               struct fsdp_err *err);
 int nn_cuda_activated_backward_input(struct fsdp_lane *lane, const struct nn_activated *args,
@@ -123,7 +124,8 @@ struct nn_cuda_f8 {
     enum nn_f8_scale kind;
     const double *codes_amax; /* x is codes, as nn_linear.w_amax says; NULL: it is of dtype */
     size_t amax_step;         /* decode: from that of one row to that of the next */
-    uint32_t *amax;           /* of what is no codes */
+    const uint32_t *shared; /* encode, decode: what the scale is made of instead of amax; or NULL */
+    uint32_t *amax;         /* of what is no codes */
     void *scale;
     void *out;
     bool down;
@@ -136,7 +138,8 @@ struct nn_cuda_f8 {
 /* With one scale, or of an x that is codes of E4M3 already, which lie at multiples of
  * NN_CUDA_F8_ALIGN: *amax, before 0, becomes the greatest absolute value, as bits, which the others
  * need where x is no codes. Of codes, encode writes out where `down` alone, and *scale. */
-int nn_cuda_f8_amax(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
+int nn_cuda_f8_greatest(struct fsdp_lane *lane, const struct nn_cuda_f8 *args,
+                        struct fsdp_err *err);
 int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
 int nn_cuda_f8_decode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);
 /* With scales of rows, which are lines here, or of blocks: codes, or values. Scales of blocks that
