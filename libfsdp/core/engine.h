@@ -169,14 +169,13 @@ struct engine_offload {
     char **slots; /* [nslots] of offloaded state, or NULL */
     bool in_file; /* all but gathered copies, of which no file is made; those are on the host */
     /* Where that lives in a file; and what each slot passes through on the host, NULL where the
-     * device can be read and written by it. Updates on the host find there what is in the file, and
-     * parameters that live on the device. */
+     * device can be read and written by it. For an update on the host, what lives in a file or on
+     * the device is copied there. */
     struct offload_file *file;
     char **staged_slots;
     void *staged_mem;
-    /* Of updates on the host: a device of the host's, whose lane computes in the thread that
-     * enqueues; what they take of the step's scalars; and slots[0] is the only one. NULL: there are
-     * none. */
+    /* With updates on the host, else NULL: a CPU device, whose lane computes in the thread that
+     * enqueues, and the step's scalars. Then slots has one slot, for work between steps. */
     struct fsdp_device *host;
     struct fsdp_lane *host_lane;
     struct host_scalars *host_scalars;

@@ -107,7 +107,10 @@ void train_show_mesh(struct report *report, const struct train_parts *p)
                                           : "parameters and the optimizer's state",
                    *c->fsdp.offload_dir ? "files in " : "host memory", c->fsdp.offload_dir,
                    c->fsdp.offload_slots, plural(c->fsdp.offload_slots),
-                   p->updates_on_host ? "host, where it is updated" : "device");
+                   p->updates_on_host ? "host" : "device");
+    if (p->updates_on_host)
+        report_row(report, "updates", "on the host, by %d thread%s of each rank", p->threads,
+                   plural(p->threads));
     if (c->fsdp.offload_activations)
         report_row(report, "activations",
                    "offloaded to host memory, through %" PRId64 " place%s on the device",

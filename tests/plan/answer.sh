@@ -262,8 +262,19 @@ for memory in 45e9 100e9; do
 done
 llama70 fsdp.offload=optimizer fsdp.offload_gradients=true --what-if node.host_memory=100e9 --json on_host.json
 ok "$(python3 -c 'import json; assert json.load(open("on_host.json"))["run"]["updates_on_host"] is True' 2>&1; echo $?)" "the JSON says so"
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true --what-if node.host_memory=100e9 --what-if node.host_gib=1053
+ok "$([ $? = 0 ] && ! holds log 'updated on the host|TOO LITTLE'; echo $?)" "updates are not on a host that has no room for them"
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true fsdp.offload_update=host --advice always
+ok "$(holds log 'fsdp.offload_update=device$' && holds log 'updates on the host take'; echo $?)" \
+    "where updates on the host are slower, the device is advised"
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true fsdp.offload_update=host --search -o host.yaml
+ok "$([ $? = 0 ] && ! holds log 'nothing fits' && ! holds host.yaml 'offload_update: host'; echo $?)" "a search leaves the host, too"
+llama70 fsdp.offload=optimizer fsdp.offload_gradients=true --what-if node.host_memory=100e9 --search -o auto.yaml
+ok "$([ $? = 0 ] && { ! holds auto.yaml 'offload_gradients: true' || holds auto.yaml 'offload_update: (host|device)'; }; echo $?)" \
+    "it names what auto came to"
 llama70 fsdp.offload=optimizer --what-if gpu.pcie=6e9 --advice always
-ok "$(holds log 'fsdp.offload_gradients=true'; echo $?)" "where copies are slow, gradients in host memory are advised"
+ok "$(holds log 'fsdp.offload_gradients=true fsdp.offload_update=host$'; echo $?)" \
+    "where copies are slow, updates on the host are advised"
 llama70 --advice always --what-if node.host_gib=100
 ok "$(holds log 'makes it fit, but changes numerics; nothing that keeps them is enough' &&
     holds log 'fsdp.update_at=reduce optim.clip_late=true .*optim.master=none'; echo $?)" "else what changes them, by that name"

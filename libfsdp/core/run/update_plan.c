@@ -302,8 +302,8 @@ static int check_phases(const struct fsdp *f, struct fsdp_err *err)
     return FSDP_OK;
 }
 
-/* Why a parameter cannot be updated on the host: NULL, it can. There is no memory for pieces in
- * fp32 there. */
+/* Why a parameter cannot be updated on the host, and what to set; NULL: it can be. The host has no
+ * memory for pieces of weights or gradients in fp32. */
 static const char *why_not_on_host(const struct fsdp *f, const struct flat *flat,
                                    const struct optimizer *kind)
 {
@@ -312,7 +312,7 @@ static const char *why_not_on_host(const struct fsdp *f, const struct flat *flat
     if (flat->codec)
         return "its master is on the device, where it is encoded: set fsdp.gather_dtype auto";
     if (kind->phase)
-        return "its optimizer sums over ranks in between";
+        return "its optimizer sums over all ranks: set optim.name adamw";
     if (!whole && (!kind->splits || f->optim.ema >= 0))
         return f->optim.ema >= 0 ? "averages need whole masters: set optim.master whole"
                                  : "its optimizer needs whole masters: set optim.master whole";
@@ -330,9 +330,9 @@ static int check_host(const struct fsdp *f, struct fsdp_err *err)
             if (!why)
                 continue;
             fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                         "offload_update host: '%s' cannot be updated there: %s, or "
+                         "offload_update host: '%s' (%s) cannot be updated there: %s, or set "
                          "fsdp.offload_update device",
-                         flat->tensors[i].name, why);
+                         flat->tensors[i].name, f->optim.kinds[flat->params[i]]->name, why);
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_update");
         }
     }

@@ -188,12 +188,22 @@ static void store_scalars_accesses(struct sched_access_list *l, const struct sch
     writes(l, SCHED_HOST_SCALARS, 0);
 }
 
+/* What passes of the gathered copy: from its home on the host, or for an update there from the
+ * device. An update on the host finds a home there where it is. */
+static void touch_param(struct sched_access_list *l, const struct sched_op *op, bool write)
+{
+    const bool on_host = l->in->flats[op->flat].on_host;
+
+    if (!on_host)
+        touch_buffer(l, SCHED_HOST_PARAM, op->flat, write);
+    else if (!l->in->offload_params)
+        touch_buffer(l, SCHED_PARAM_SHARD, op->flat, write);
+}
+
 static void fetch_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
-    if (l->in->flats[op->flat].on_host && !l->in->offload_params)
-        reads(l, SCHED_PARAM_SHARD, op->flat);
     reads(l, SCHED_HOST_STATE, op->flat);
-    reads(l, SCHED_HOST_PARAM, op->flat);
+    touch_param(l, op, false);
     writes(l, SCHED_STATE_SLOT, op->slot);
 }
 
@@ -223,9 +233,7 @@ static void store_accesses(struct sched_access_list *l, const struct sched_op *o
 {
     reads(l, SCHED_STATE_SLOT, op->slot);
     writes(l, SCHED_HOST_STATE, op->flat);
-    writes(l, SCHED_HOST_PARAM, op->flat);
-    if (l->in->flats[op->flat].on_host && !l->in->offload_params)
-        writes(l, SCHED_PARAM_SHARD, op->flat);
+    touch_param(l, op, true);
 }
 
 static void encode_accesses(struct sched_access_list *l, const struct sched_op *op)

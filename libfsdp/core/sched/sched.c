@@ -30,7 +30,8 @@ static struct sched_op op_of(enum sched_kind kind)
 static void emit_flat(struct builder *b, enum sched_kind kind, int flat, int slot)
 {
     struct sched_op op = op_of(kind);
-    if (kind == SCHED_UPDATE && (b->in->update_late || b->in->flats[flat].on_host))
+    op.on_host = kind == SCHED_UPDATE && b->in->flats[flat].on_host;
+    if (op.on_host || (kind == SCHED_UPDATE && b->in->update_late))
         op.lane = SCHED_UPDATES;
     op.flat = flat;
     op.slot = slot;

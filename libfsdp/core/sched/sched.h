@@ -78,6 +78,7 @@ struct sched_op {
                             * state slot, -1 where nothing passes through one; OFFLOAD, RELOAD:
                             * activation slot; FETCH_GRAD, STORE_GRAD: grad_place; else -1 */
     int micro;             /* micro-step it belongs to; accumulation count for the step's part */
+    bool on_host;          /* UPDATE: it is computed there */
     int waits, nwaits;     /* entries of sched.waits that must complete first */
     bool waited_for;       /* some operation waits for it: record an event */
 };
@@ -91,8 +92,8 @@ struct sched_flat {
     uint64_t grad_nbytes; /* of the unsharded gradients */
     bool encoded;         /* the gathered copy is made from the shard after its update */
     bool packed;          /* modules do not see the shard as it is: gathered even by one rank */
-    bool offloaded;       /* its optimizer state, or for on_host its shard, passes a state slot */
-    bool on_host;         /* it is updated there, where its gradient shard is (offload_grads) */
+    bool offloaded;       /* its update works on a state slot, which is copied to and from */
+    bool on_host;         /* its update runs on the host; only with offload_grads */
     bool chunked;         /* gathered and reduced through staging (fsdp_cut); of several ranks */
     bool grad_narrow; /* they, or the shard, not fp32: they cannot be written straight into it */
 };

@@ -152,8 +152,14 @@ static struct fsdp_event *event_of(const struct fsdp *f, int i, int end)
                                                   : NULL;
 }
 
-/* What operation i waits for may itself wait for an update on a lane of its own, which is no
- * communication: the compute lane, which has to wait for it anyway, does so before the span. */
+static bool is_copy(enum sched_lane lane)
+{
+    return lane == SCHED_UPLOADS || lane == SCHED_DOWNLOADS;
+}
+
+/* What operation i waits for may itself wait for an update on a lane of its own, or for the copy of
+ * one, which is no communication: the compute lane, which has to wait for it anyway, does so before
+ * the span. */
 static int pass_updates(struct fsdp *f, int i, struct fsdp_err *err)
 {
     const struct program *p = f->cursor.program;
@@ -163,9 +169,9 @@ static int pass_updates(struct fsdp *f, int i, struct fsdp_err *err)
     for (int k = 0; k < op->nwaits; k++) {
         const int target = s->waits[op->waits + k];
         const enum sched_lane lane = s->ops[target].lane;
-        if (lane == SCHED_UPDATES)
+        if (lane == SCHED_UPDATES || (is_copy(lane) && s->ops[target].kind == SCHED_STORE))
             FSDP_TRY(fsdp_event_wait(p->events[target], f->lanes[SCHED_COMPUTE], err));
-        else if (communicates(lane) && target < i)
+        else if ((communicates(lane) || is_copy(lane)) && target < i)
             FSDP_TRY(pass_updates(f, target, err));
     }
     return FSDP_OK;
@@ -175,7 +181,8 @@ int exposed_begin(struct fsdp *f, int i, struct fsdp_err *err)
 {
     struct fsdp_event *event = event_of(f, i, 0);
 
-    if (event && f->opts.update_at == FSDP_UPDATE_AT_FORWARD)
+    if (event && (f->opts.update_at == FSDP_UPDATE_AT_FORWARD ||
+                  f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST))
         FSDP_TRY(pass_updates(f, i, err));
     return event ? fsdp_event_record(event, f->lanes[SCHED_COMPUTE], err) : FSDP_OK;
 }

@@ -18,6 +18,8 @@ static void add_op(struct fsdp_schedule_times *sums, const struct fsdp *f,
     const struct trace_cost cost = trace_op_cost(f, op, clock);
     if (info->touched_nbytes)
         sums->memory_s += cost.seconds;
+    if (op->on_host && cost.transfers)
+        sums->host_s += fsdp_transfer_seconds(&cost.transfer);
     if (!cost.transfers)
         return;
     sums->ncollectives += info->comm;

@@ -91,7 +91,7 @@ static void add_pass(struct sums *s, struct fsdp_trace_share *out, const struct 
         out->lane_s[op->lane] += t->end - t->begin;
         if (sched_is_comm(op->kind))
             take_span(s->comm, &s->ncomm, t->begin, t->end);
-        else if (op->lane == SCHED_COMPUTE || op->lane == SCHED_UPDATES)
+        else if (op->lane == SCHED_COMPUTE || (op->lane == SCHED_UPDATES && !op->on_host))
             take_span(s->compute, &s->ncompute, t->begin, t->end);
     }
 }

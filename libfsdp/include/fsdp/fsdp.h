@@ -65,9 +65,10 @@ enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_OPTIMIZER, FSDP_OFFLOAD_PARA
 /* Where offloaded optimizer state is updated.
  *   DEVICE  on the device, to which it is copied and from which it is copied back
  *   HOST    where it lives, by the threads of fsdp_cpu_set_threads, while the device computes.
- *           Gradient shards must be there, too (offload_gradients); of OPTIMIZER, parameters are
- *           copied to the host and back. Bits are the CPU device's.
- *   AUTO    fsdp_create and fsdp_plan take it for DEVICE; fsdp-launch decides before. */
+ *           Gradient shards must live there, too (offload_gradients). With FSDP_OFFLOAD_OPTIMIZER,
+ *           parameters are copied to the host and back. Results have the bits of the CPU device.
+ *   AUTO    fsdp_create and fsdp_plan update on the device; fsdp-launch decides before it calls
+ *           them. */
 enum fsdp_offload_update {
     FSDP_OFFLOAD_UPDATE_AUTO,
     FSDP_OFFLOAD_UPDATE_DEVICE,
@@ -587,6 +588,7 @@ struct fsdp_schedule_times {
     double work_s[FSDP_WORK_NKINDS]; /* of the modules, by kind, where nothing slows it */
     double again_s;                  /* of it what activation checkpointing repeats */
     double memory_s;                 /* the engine's own passes: update, norm, unpacking */
+    double host_s; /* updates on the host, next to all of this where they do not hold it up */
     double link_s[FSDP_NLINKS];      /* a link would take for its bytes at its full rate */
     double link_nbytes[FSDP_NLINKS]; /* that a link carries: of a rank, or a node's cards */
     double ncollectives;

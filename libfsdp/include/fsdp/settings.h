@@ -154,8 +154,8 @@ extern "C" {
     ROW(fsdp, offload_update, CHOICE, "auto", "auto|device|host", \
         "Where offloaded optimizer state is updated. device: there, with copies in both directions; " \
         "host: by the threads of each rank (train.threads), while the device computes, with " \
-        "offload_gradients; auto: host where gradients are offloaded and the plan takes less time so, " \
-        "else device", \
+        "offload_gradients; auto: host where gradients are offloaded, too, and a planned step is faster " \
+        "by a tenth; else device", \
         WORD, AGREED, offload_update) \
     ROW(fsdp, offload_slots, INT, "2", "1..64", \
         "Units of offloaded state and of offloaded gradients, and layers of offloaded activations, " \

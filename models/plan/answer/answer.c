@@ -43,6 +43,7 @@ static int plan(struct train_parts *parts, const struct question *q, struct fsdp
     FSDP_TRY(check_ranks(q, err));
     parts->target = stock_target(q->cluster->gpu);
     parts->clock = &q->cluster->clock;
+    parts->host_nbytes = q->cluster->host_nbytes;
     int *node_of = fsdp_alloc((size_t)q->ngpus, sizeof *node_of, "nodes", err);
     if (!node_of)
         return FSDP_ENOMEM;
@@ -85,6 +86,7 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->offloads_acts = p->config->fsdp.offload_activations;
     a->offloads_grads = p->config->fsdp.offload_gradients;
     a->updates_on_host = p->updates_on_host;
+    a->names_update = p->config->fsdp.offload_update != FSDP_OFFLOAD_UPDATE_AUTO;
     a->reshards = p->config->fsdp.reshard_after_forward >= 0;
     a->clips = p->config->optim.clip_grad_norm > 0;
     a->reduces_last = p->config->fsdp.reduce_last;
@@ -248,12 +250,12 @@ enum { QUICK_ACCUMULATION = 3, MOST_ACCUMULATION = 128 };
 static void add_times(struct fsdp_schedule_times *sum, double factor,
                       const struct fsdp_schedule_times *other)
 {
-    double *const to[] = {&sum->step_s,  &sum->list_s,    &sum->compute_s,
-                          &sum->comm_s,  &sum->exposed_s, &sum->slowed_s,
-                          &sum->again_s, &sum->memory_s,  &sum->ncollectives};
-    const double from[] = {other->step_s,  other->list_s,    other->compute_s,
-                           other->comm_s,  other->exposed_s, other->slowed_s,
-                           other->again_s, other->memory_s,  other->ncollectives};
+    double *const to[] = {&sum->step_s,       &sum->list_s,   &sum->compute_s, &sum->comm_s,
+                          &sum->exposed_s,    &sum->slowed_s, &sum->again_s,   &sum->memory_s,
+                          &sum->ncollectives, &sum->host_s};
+    const double from[] = {other->step_s,       other->list_s,   other->compute_s, other->comm_s,
+                           other->exposed_s,    other->slowed_s, other->again_s,   other->memory_s,
+                           other->ncollectives, other->host_s};
 
     for (size_t i = 0; i < sizeof to / sizeof to[0]; i++)
         *to[i] += factor * from[i];

@@ -72,10 +72,11 @@ struct answer {
     int64_t row_tokens, rows; /* of a row: of pairs those of both; rows of a step */
     bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
     bool offloads_acts, offloads_grads; /* fsdp.offload_activations, fsdp.offload_gradients */
-    bool clips, reduces_last; /* optim.clip_grad_norm above 0; fsdp.reduce_last */
-    bool updates_early, updates_late; /* fsdp.update_at reduce; forward */
-    bool updates_on_host;             /* fsdp.offload_update host, or what auto came to */
-    bool narrow_grads, names_disks;   /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */
+    bool clips, reduces_last;           /* optim.clip_grad_norm above 0; fsdp.reduce_last */
+    bool updates_early, updates_late;   /* fsdp.update_at reduce; forward */
+    bool updates_on_host;               /* fsdp.offload_update host, or what auto came to */
+    bool names_update;                  /* it is not auto */
+    bool narrow_grads, names_disks;     /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */
     double nparams, ntrained;
     uint64_t hash; /* fsdp_plan_hash: the same as the run's */
     int nunits;
@@ -92,8 +93,8 @@ struct answer {
     int nmemory;
     double device_nbytes, reserved_nbytes, limit_nbytes; /* limit 0: not known */
     double plan_limit_nbytes; /* fsdp.memory_limit, of device_nbytes alone; 0: none */
-    double node_file_nbytes, node_file_limit;            /* on the disks of a node */
-    double node_host_nbytes, node_host_limit;            /* of a node; limits 0: not known */
+    double node_file_nbytes, node_file_limit; /* on the disks of a node */
+    double node_host_nbytes, node_host_limit; /* of a node; limits 0: not known */
     double state_nbytes; /* of a checkpoint of all ranks: masters and optimizer state in fp32 */
     bool fits;
     /* ---- until the end ---- */

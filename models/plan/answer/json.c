@@ -42,7 +42,7 @@ static json_t *time_json(const struct answer *a)
     const char *basis = a->band.basis;
 
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "step_s",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "step_s",
         with_band(a->step_s, a->step_s * low, a->step_s * high, basis), "tokens_per_s",
         with_band(a->tokens_s, a->tokens_s / high, a->tokens_s / low, basis),
         "tokens_per_s_per_gpu",
@@ -51,9 +51,10 @@ static json_t *time_json(const struct answer *a)
         "products_s", number_json(t->work_s[FSDP_WORK_PRODUCT]), "attention_s",
         number_json(t->work_s[FSDP_WORK_ATTENTION]), "pointwise_s",
         number_json(t->work_s[FSDP_WORK_BYTES]), "recomputed_s", number_json(t->again_s),
-        "optimizer_s", number_json(t->memory_s), "slowed_s", number_json(t->slowed_s),
-        "communication_s", number_json(t->comm_s), "exposed_s", number_json(t->exposed_s),
-        "collectives", number_json(t->ncollectives), "extrapolated", a->band.extrapolated);
+        "optimizer_s", number_json(t->memory_s), "host_updates_s", number_json(t->host_s),
+        "slowed_s", number_json(t->slowed_s), "communication_s", number_json(t->comm_s),
+        "exposed_s", number_json(t->exposed_s), "collectives", number_json(t->ncollectives),
+        "extrapolated", a->band.extrapolated);
 }
 
 static json_t *links_json(const struct answer *a, const struct question *q)

@@ -74,6 +74,9 @@ static void print_parts(const struct answer *a, FILE *to)
     if (t->again_s > 0)
         fprintf(to, "  of it activation checkpointing repeats %s\n",
                 answer_seconds(value, t->again_s));
+    if (t->host_s > 0)
+        fprintf(to, "  updates on the host take %s, next to all of it but what waits for them\n",
+                answer_seconds(value, t->host_s));
     if (hidden > 0)
         fprintf(to, "  behind it %s of communication are hidden\n", answer_seconds(value, hidden));
     if (t->ncollectives > 0)

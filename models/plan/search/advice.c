@@ -62,6 +62,7 @@ static void try_change(struct search *s, const struct change *change, bool pair)
         return;
     }
     take_answer(item, change, s->now, &then);
+    change_pin_update(&item->change, &then, false);
     item->pair = pair;
     if (fabs(item->gain) > 1e-9 || fabs(item->nbytes) > 0)
         s->out->nitems++;

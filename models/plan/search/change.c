@@ -192,6 +192,50 @@ static void add_cluster(struct changes *l, const struct answer *a, const struct 
         add_change(l, CHANGE_BUY, "gpus=%d", 2 * a->nranks);
 }
 
+/* Settings without which no update runs on the host. */
+static bool forbids_host(const struct change *c)
+{
+    static const char *const against[] = {"fsdp.offload=none", "fsdp.offload_gradients=false",
+                                          "fsdp.update_at=reduce", "fsdp.gather_dtype="};
+
+    for (int i = 0; i < c->nsettings; i++)
+        for (size_t k = 0; k < sizeof against / sizeof against[0]; k++)
+            if (!strncmp(c->setting[i], against[k], strlen(against[k])))
+                return true;
+    return false;
+}
+
+/* Where the run names the place of its updates: the others, and changes that cannot keep it. */
+static void add_updates(struct changes *l, const struct answer *a)
+{
+    if (!a->names_update)
+        return;
+    for (int i = 0; i < l->count; i++) {
+        struct change *c = &l->out[i];
+        if (a->updates_on_host && forbids_host(c) && c->nsettings < CHANGE_MAX_SETTINGS)
+            snprintf(c->setting[c->nsettings++], CHANGE_TEXT, "fsdp.offload_update=auto");
+    }
+    if (a->offloads && a->offloads_grads)
+        add_change(l, CHANGE_SAME, "fsdp.offload_update=%s",
+                   a->updates_on_host ? "device" : "host");
+}
+
+void change_pin_update(struct change *c, const struct answer *then, bool both)
+{
+    static const char key[] = "fsdp.offload_update=";
+    int at = 0;
+
+    while (at < c->nsettings && strncmp(c->setting[at], key, sizeof key - 1) != 0)
+        at++;
+    const bool is_auto =
+        at < c->nsettings ? !strcmp(c->setting[at] + sizeof key - 1, "auto") : !then->names_update;
+    if (!is_auto || !then->offloads || !then->offloads_grads || at == CHANGE_MAX_SETTINGS ||
+        !(both || then->updates_on_host))
+        return;
+    snprintf(c->setting[at], CHANGE_TEXT, "%s%s", key, then->updates_on_host ? "host" : "device");
+    c->nsettings += at == c->nsettings;
+}
+
 int change_list(struct change *out, int max, const struct answer *a, const struct question *q)
 {
     struct changes list = {out, max, 0};
@@ -202,6 +246,7 @@ int change_list(struct change *out, int max, const struct answer *a, const struc
     add_numerics(&list, a);
     if (!a->fits)
         add_savings(&list, a, q);
+    add_updates(&list, a);
     add_batches(&list, a);
     add_cluster(&list, a, q);
     return list.count;

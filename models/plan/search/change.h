@@ -30,6 +30,9 @@ int change_list(struct change *out, int max, const struct answer *answer,
 /* Settings of updates at the reduction (fsdp.update_at) that the run allows, separated by spaces,
  * and what they change: CHANGE_SAME where the run does not clip. Before them come other settings,
  * where there are any. "" where the run has them already. */
+/* What a plan with fsdp.offload_update auto came to becomes part of the change, so that a run does
+ * the same by another clock: `host`, and where `both` also `device`. */
+void change_pin_update(struct change *change, const struct answer *then, bool both);
 enum { CHANGE_EARLY_NBYTES = 4 * CHANGE_TEXT };
 enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *answer);
 /* Has a node disks whose size and rate are known, and the run no folder for its state? Then

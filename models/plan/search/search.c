@@ -207,6 +207,8 @@ static void describe(struct change *c, const struct space *s, const struct point
         snprintf(text, sizeof text, "fsdp.offload=%s", saving->offload);
         add_setting(c, text);
     }
+    if (s->base.names_update) /* the fastest of what the point allows */
+        add_setting(c, "fsdp.offload_update=auto");
     if (p->refined & 1)
         add_setting(c, "fsdp.backward_prefetch=2");
     if (p->refined & 2)
@@ -357,6 +359,7 @@ static enum tried try_point(struct space *s, const struct point *p)
         s->out->nrefused++;
         return TRIED_NOT;
     }
+    change_pin_update(&found.change, &found.answer, true);
     struct bounds *b = &s->bounds[p->rows][p->checkpointing][p->types];
     if (!b->known)
         learn_bounds(b, &found.answer);

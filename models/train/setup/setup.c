@@ -466,6 +466,7 @@ int train_parts_engine(struct train_parts *p, struct fsdp_oob *oob,
     if (rc == FSDP_OK)
         train_choose_update(&opts, p, nodes, shape);
     FSDP_TRY(fsdp_oob_agree(oob, config_blame(c, rc, err), err));
+    FSDP_TRY(train_agree_update(&opts, oob, err));
     comm.backend = config_word(backend, sizeof backend, c, "fsdp.backend");
     comm.timeout_s = c->fsdp.timeout;
     comm.nodes = nodes;

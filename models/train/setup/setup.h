@@ -30,6 +30,7 @@ struct train_parts {
     /* Set before, borrowed: what decides where fsdp.offload_update leaves it open; NULL: the stock
      * clock of the device. */
     const struct fsdp_clock *clock;
+    double host_nbytes;           /* likewise: memory of a node's host; 0: not known */
     bool updates_on_host;         /* what was decided */
     const struct boot_info *info; /* the caller's */
     struct train_gpu gpu;

@@ -2,6 +2,8 @@
 /* Where offloaded state is updated, if fsdp.offload_update leaves it open. */
 #include "update_choice.h"
 
+#include <math.h>
+
 #include "plan/stock.h"
 
 /* The clock of such a device, with nodes of as many ranks; of one that is not known, the H100's. */
@@ -18,7 +20,20 @@ static int stock_clock(struct fsdp_clock *out, const struct train_parts *p,
     return stock_network(&out->net, word, "400Gbx8", node_nranks, err);
 }
 
-/* Seconds of a step that is updated there. */
+/* Does the plan fit the memory of a node's host? */
+static bool fits_host(const struct train_parts *p, const struct fsdp *f, int node_nranks)
+{
+    enum { MOST_ROWS = 64 };
+    struct fsdp_memory_row rows[MOST_ROWS];
+    const int nrows = fsdp_memory_plan(f, rows, MOST_ROWS);
+    double nbytes = 0;
+
+    for (int i = 0; i < nrows && i < MOST_ROWS; i++)
+        nbytes += !rows[i].counts && !rows[i].file ? (double)rows[i].nbytes : 0;
+    return p->host_nbytes <= 0 || nbytes * node_nranks <= p->host_nbytes;
+}
+
+/* Seconds of a step that is updated there; infinite where its plan does not fit the host. */
 static int price(double *out, const struct train_parts *p, const struct fsdp_opts *opts,
                  enum fsdp_offload_update where, struct fsdp_mesh_shape shape,
                  const struct fsdp_clock *clock, struct fsdp_err *err)
@@ -33,10 +48,13 @@ static int price(double *out, const struct train_parts *p, const struct fsdp_opt
         changed.accumulation = MOST_ACCUMULATION;
     FSDP_TRY(fsdp_plan(&f, p->tree, &changed, p->device, shape, err));
     const int rc = fsdp_schedule_time(f, FSDP_TRAIN, clock, &times, err);
-    *out = times.step_s;
+    *out = fits_host(p, f, clock->net.node_nranks) ? times.step_s : INFINITY;
     fsdp_destroy(f);
     return rc;
 }
+
+/* By so much the step must be faster on the host: a plan tells no less apart, and bits change. */
+#define LEAST_GAIN 0.1
 
 void train_choose_update(struct fsdp_opts *opts, const struct train_parts *p,
                          const struct fsdp_node_map *nodes, struct fsdp_mesh_shape shape)
@@ -56,6 +74,20 @@ void train_choose_update(struct fsdp_opts *opts, const struct train_parts *p,
     const struct fsdp_clock *clock = p->clock ? p->clock : &stock;
     if (!price(&host_s, p, opts, FSDP_OFFLOAD_UPDATE_HOST, shape, clock, &ignored) &&
         !price(&device_s, p, opts, FSDP_OFFLOAD_UPDATE_DEVICE, shape, clock, &ignored) &&
-        host_s < device_s)
+        host_s < (1 - LEAST_GAIN) * device_s)
         opts->offload_update = FSDP_OFFLOAD_UPDATE_HOST;
+}
+
+int train_agree_update(struct fsdp_opts *opts, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    char own = (char)opts->offload_update;
+    char *all = fsdp_alloc((size_t)oob->size, 1, "where updates run", err);
+    int rc = fsdp_oob_agree(oob, all ? FSDP_OK : FSDP_ENOMEM, err);
+
+    if (rc == FSDP_OK)
+        rc = oob->allgather(oob, &own, 1, all, err);
+    if (rc == FSDP_OK)
+        opts->offload_update = (enum fsdp_offload_update)all[0];
+    fsdp_free(all);
+    return rc;
 }
