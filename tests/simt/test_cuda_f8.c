@@ -133,7 +133,9 @@ static void run_maps(bool at_once)
     test_maps((struct maps_case){2, false, true, false, true, at_once});
     test_maps((struct maps_case){2, true, true, false, false, at_once});
     test_maps((struct maps_case){3, false, true, true, true, at_once});
-    test_maps((struct maps_case){3, false, false, false, false, false}); /* no room for a third */
+    test_maps((struct maps_case){2, true, false, true, false, at_once});
+    test_maps((struct maps_case){3, true, true, true, false, false}); /* no room for a third */
+    test_maps((struct maps_case){3, false, false, false, false, false});
 }
 
 int main(void)

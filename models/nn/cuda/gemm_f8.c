@@ -265,11 +265,18 @@ int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const st
 /* So many matrices of codes fit where one has room for its values in bf16. */
 enum { MATRICES_IN_PLACE = 2 };
 
+/* Are they operands as they lie? */
+static bool takes_b_as_it_is(const struct nn_product *g)
+{
+    return g->b_amax && g->b.transposed;
+}
+
 /* Can matrices that share a scale be operands of one product, with what they give? */
 static bool fits_maps(const struct nn_product *g, const struct nn_product *codes)
 {
     const size_t c = fsdp_dtype_nbytes(g->c_dtype), bias = fsdp_dtype_nbytes(g->bias_dtype);
-    const bool has_room = g->b_amax || (g->b_shared && g->count <= MATRICES_IN_PLACE);
+    const bool has_room =
+        takes_b_as_it_is(g) || ((g->b_amax || g->b_shared) && g->count <= MATRICES_IN_PLACE);
 
     return g->f8_scale == NN_F8_TENSOR && has_room && (!g->bias || codes->bias) &&
            g->c_step * c % NN_CUDA_F8_ALIGN == 0 &&
@@ -281,17 +288,18 @@ static bool fits_maps(const struct nn_product *g, const struct nn_product *codes
 static int encode_maps(struct fsdp_lane *lane, const struct nn_cuda_f8 *first,
                        const struct nn_product *g, struct fsdp_err *err)
 {
+    const enum fsdp_dtype dtype = first->codes_amax ? FSDP_U8 : first->dtype;
     const size_t nelem = (size_t)first->nrows * (size_t)first->ncols;
     struct nn_cuda_f8 w = *first;
 
-    if (w.codes_amax)
+    if (takes_b_as_it_is(g))
         return nn_cuda_f8_encode(lane, &w, err);
     if (!w.down && w.ld == w.ncols && g->b_step == nelem) {
         w.nrows *= g->count;
         return nn_cuda_f8_encode(lane, &w, err);
     }
     for (int i = 0; i < g->count; i++) {
-        w.x = nn_at(first->x, first->dtype, (size_t)i * g->b_step);
+        w.x = nn_at(first->x, dtype, (size_t)i * g->b_step);
         w.out = (uint8_t *)first->out + (size_t)i * nelem;
         FSDP_TRY(nn_cuda_f8_encode(lane, &w, err));
     }
@@ -311,7 +319,7 @@ int nn_cuda_f8_maps(struct nn_product *out, bool *ready, struct fsdp_lane *lane,
         FSDP_TRY(is_of_codes(ready, lane, g, out, err));
     if (!*ready)
         return FSDP_OK;
-    if (!operand[1].codes_amax)
+    if (!takes_b_as_it_is(g))
         out->b_step = (size_t)operand[1].nrows * (size_t)operand[1].ncols;
     FSDP_TRY(gemm_lt_takes(ready, lane, out, err));
     if (!*ready)
