@@ -323,6 +323,8 @@ part_settings() {
     near_cpu 1 2e-2 optim.name=schedulefree
     near_cpu 2 2e-2 optim.name=adafactor
     near_cpu 2 2e-2 optim.name=muon
+    near_cpu 2 2e-2 fsdp.offload=optimizer fsdp.offload_gradients=true fsdp.offload_update=host
+    near_cpu 1 2e-2 fsdp.offload=params "fsdp.offload_dir=$files" fsdp.offload_gradients=true fsdp.offload_update=host
     near_cpu 1 2e-2 model.linear_dtype=float8_e4m3
     near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_grad_dtype=float8_e5m2
     near_cpu 1 2e-2 model.linear_dtype=float8_e4m3 model.linear_scales=row
