@@ -70,12 +70,15 @@ static void print_parts(const struct answer *a, FILE *to)
     print_part(a, "optimizer and copies on the device", t->memory_s, to);
     print_part(a, "slowed by hidden communication", t->slowed_s, to);
     print_part(a, "exposed communication", t->exposed_s, to);
-    print_part(a, "waiting for slower ranks, the rest", a->step_s - sum, to);
+    print_part(a,
+               t->host_s > 0 ? "waiting for the host, slower ranks"
+                             : "waiting for slower ranks, the rest",
+               a->step_s - sum, to);
     if (t->again_s > 0)
         fprintf(to, "  of it activation checkpointing repeats %s\n",
                 answer_seconds(value, t->again_s));
     if (t->host_s > 0)
-        fprintf(to, "  updates on the host take %s, next to all of it but what waits for them\n",
+        fprintf(to, "  next to this, updates on the host take %s\n",
                 answer_seconds(value, t->host_s));
     if (hidden > 0)
         fprintf(to, "  behind it %s of communication are hidden\n", answer_seconds(value, hidden));
