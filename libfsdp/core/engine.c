@@ -42,7 +42,7 @@ int engine_between_steps(const struct fsdp *f, const char *call, struct fsdp_err
 
 int engine_join_updates(struct fsdp *f, struct fsdp_err *err)
 {
-    const bool on_host = f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
+    const bool on_host = engine_updates_on_host(f);
 
     if (on_host) /* what they wrote, and the scalars they read */
         FSDP_TRY(engine_order(f, SCHED_DOWNLOADS, f->lanes[SCHED_COMPUTE], err));

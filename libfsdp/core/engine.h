@@ -295,6 +295,12 @@ static inline bool flat_is_between(const struct fsdp *f, const struct flat *flat
     return flat->trainable && f->optim.kind->gathered;
 }
 
+/* Does the host update what is offloaded? */
+static inline bool engine_updates_on_host(const struct fsdp *f)
+{
+    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
+}
+
 /* Has it a whole master next to the gathered copy? */
 static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
 {

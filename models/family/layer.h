@@ -104,7 +104,7 @@ int layer_plain(const struct model *m, const struct stack_block *blk, enum stack
                 void *out, const void *x, float beta, enum nn_f8_made *made, struct fsdp_err *err);
 int layer_product(const struct model *m, const struct stack_block *blk, enum stack_slot slot,
                   void *out, const void *x, float beta, struct fsdp_err *err);
-/* Finds what the maps' matrices share their scale by, for products that follow on the lane. */
+/* Computes the scale that the maps' matrices share, for the products that follow on the lane. */
 int layer_share_scale(const struct model *m, const struct stack_block *blk,
                       const struct layer_map *map, int nmaps, struct fsdp_err *err);
 /* Maps from the first one on, in one pass where the device has one: *ndone of them, 0 or several.

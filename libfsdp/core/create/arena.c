@@ -83,11 +83,6 @@ static uint64_t chunks_nbytes(const struct units *units, bool reduced)
     return most;
 }
 
-static bool is_on_host(const struct fsdp *f)
-{
-    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
-}
-
 static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
     for (int i = 0; i < f->units.nflats; i++) {
@@ -107,7 +102,8 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
     f->mem.joined = take_row(c, master_joined_nbytes(f), &rows->joined);
     f->mem.wide_grad = take_row(c, update_wide_grad_nbytes(f), &rows->wide_grad);
     const uint64_t slot_nbytes = offload_slot_nbytes(f);
-    const int nslots = is_on_host(f) ? 1 : f->offload.nslots; /* one for work between steps */
+    const int nslots =
+        engine_updates_on_host(f) ? 1 : f->offload.nslots; /* one for work between steps */
     for (int k = 0; slot_nbytes && k < nslots; k++)
         f->offload.slots[k] = take_row(c, slot_nbytes, &rows->passing);
     plan_parts(f, c, rows);
@@ -221,12 +217,12 @@ static void plan_activations(struct fsdp *f, struct cursor *c, struct rows *rows
 /* On the way between a file and the device, or to an update on the host and from there. */
 static bool is_staged(const struct fsdp *f)
 {
-    return is_on_host(f) || (f->offload.in_file && !fsdp_device_is_host(f->device));
+    return engine_updates_on_host(f) || (f->offload.in_file && !fsdp_device_is_host(f->device));
 }
 
 static void plan_staged(struct fsdp *f, struct cursor *c, struct rows *rows)
 {
-    if (is_on_host(f))
+    if (engine_updates_on_host(f))
         f->offload.host_scalars = take_row(c, sizeof *f->offload.host_scalars, &rows->staged);
     for (int k = 0; k < f->offload.nslots; k++)
         f->offload.staged_slots[k] = take_row(c, offload_staged_nbytes(f), &rows->staged);
@@ -459,8 +455,8 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     host_row(mem, "gradient shards offloaded to the host", false, rows.host_grads);
     host_row(mem, "state offloaded to a file", true, rows.file);
     host_row(mem,
-             is_on_host(f) ? "passing through the host for updates"
-                           : "on its way between file and device",
+             engine_updates_on_host(f) ? "passing through the host for updates"
+                                       : "on its way between file and device",
              false, rows.staged);
     return FSDP_OK;
 }

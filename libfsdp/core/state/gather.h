@@ -43,8 +43,8 @@ uint64_t gather_aligned(uint64_t nbytes);
 /* Memory for what a group of one encodes and decodes at once; 0 where there is none. Pure. */
 uint64_t gather_encoded_nbytes(const struct units *units);
 
-/* Numbers the greatest values that encoded tensors have their scales of, and says what modules see
- * in codes. Local. */
+/* Numbers the greatest absolute values that decide the scales of encoded tensors, and says what
+ * modules see in codes. Local. */
 void gather_plan(struct fsdp *f);
 /* Where shards are offloaded this comes first: it brings the rank's to its place. Enqueues. */
 int gather_load(struct fsdp *f, int flat, void *slot, struct fsdp_lane *lane, struct fsdp_err *err);

@@ -10,7 +10,7 @@ enum { MOST_SLOTS = 64 }; /* as the setting allows */
 /* What updates on the host need to be there. */
 static int check_host(const struct fsdp *f, struct fsdp_err *err)
 {
-    if (f->opts.offload_update != FSDP_OFFLOAD_UPDATE_HOST)
+    if (!engine_updates_on_host(f))
         return FSDP_OK;
     if (f->opts.offload == FSDP_OFFLOAD_NONE) {
         fsdp_err_set(err, FSDP_EINVAL,
@@ -302,7 +302,7 @@ uint64_t offload_copied_nbytes(const struct fsdp *f, int flat)
 
 int offload_host_open(struct fsdp *f, struct fsdp_err *err)
 {
-    if (f->opts.offload_update != FSDP_OFFLOAD_UPDATE_HOST)
+    if (!engine_updates_on_host(f))
         return FSDP_OK;
     FSDP_TRY(fsdp_device_open(&f->offload.host, "cpu", 0, err));
     return fsdp_lane_create(&f->offload.host_lane, f->offload.host, "host update", err);

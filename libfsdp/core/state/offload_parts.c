@@ -26,8 +26,7 @@ bool offload_state(const struct fsdp *f, int flat)
 
 bool offload_on_host(const struct fsdp *f, int flat)
 {
-    return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST && f->units.flats[flat].trainable &&
-           offload_state(f, flat);
+    return engine_updates_on_host(f) && f->units.flats[flat].trainable && offload_state(f, flat);
 }
 
 bool offload_passes(const struct fsdp *f, int flat)

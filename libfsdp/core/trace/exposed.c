@@ -181,8 +181,7 @@ int exposed_begin(struct fsdp *f, int i, struct fsdp_err *err)
 {
     struct fsdp_event *event = event_of(f, i, 0);
 
-    if (event && (f->opts.update_at == FSDP_UPDATE_AT_FORWARD ||
-                  f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST))
+    if (event && (f->opts.update_at == FSDP_UPDATE_AT_FORWARD || engine_updates_on_host(f)))
         FSDP_TRY(pass_updates(f, i, err));
     return event ? fsdp_event_record(event, f->lanes[SCHED_COMPUTE], err) : FSDP_OK;
 }

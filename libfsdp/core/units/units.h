@@ -25,8 +25,8 @@ struct flat {
      * the end of the last; whether it is codes. */
     uint64_t *seen; /* [ntensors + 1] */
     bool *codes;    /* [ntensors] before: may it be (FSDP_PARAM_CODES)? */
-    /* [ntensors] of an encoded tensor, which of all greatest values makes its scale (gather_plan):
-     * those that share a scale have one. */
+    /* [ntensors] of an encoded tensor, the index of the greatest value that decides its scale
+     * (gather_plan); tensors that share a scale have the same. */
     int *amax;
     int *scale_of; /* [ntensors] the first tensor of its scale_group; itself: it has none */
     bool any_codes;
