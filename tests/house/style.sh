@@ -26,6 +26,12 @@ check "every file says its license in the first lines" \
     "$(awk 'FNR <= 3 && /SPDX-License-Identifier: Apache-2.0/ { has[FILENAME] = 1 }
         FNR == 1 { files[FILENAME] = 1 } FNR > 3 { nextfile }
         END { for (f in files) if (!has[f]) print f }' $code)"
+# Where git is. A run's own files may lie here, too; those of a test or a trial are not to be committed.
+top='\.clang-format|\.dockerignore|\.gitignore|[A-Z]+\.md|LICENSE|NOTICE|Makefile|config\.mk'
+check "the top folder holds no stray file" \
+    "$(git ls-files 2>/dev/null | grep -v / | grep -v -x -E "$top")"
+check "no file of the project is an output" \
+    "$(git ls-files 2>/dev/null | grep -E '\.(log|out|tmp|bak|orig|rej|swp|pyc|o)$')"
 check "no tab, no blank at a line's end" "$(grep -n -P '\t|[ \t]$' $c_code)"
 check "files end with a newline" \
     "$(for f in $code; do [ -z "$(tail -c 1 "$f")" ] || echo "$f"; done)"
