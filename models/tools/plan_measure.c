@@ -164,8 +164,8 @@ static int sweep_all(struct rank *r, bool grid, struct fsdp_err *err)
     return measure_run(&r->measured, &opts, err);
 }
 
-static int measure_all(struct rank *r, const struct plan_settings *set,
-                       const struct fsdp_cli_line *line, struct fsdp_err *err)
+static int open_run(struct rank *r, const struct plan_settings *set,
+                    const struct fsdp_cli_line *line, struct fsdp_err *err)
 {
     int rc = check_size(boot_info(r->boot), set->ngpus, err);
 
@@ -173,8 +173,7 @@ static int measure_all(struct rank *r, const struct plan_settings *set,
         rc = plan_run(r, set, line, err);
     FSDP_TRY(fsdp_oob_agree(r->oob, rc, err));
     FSDP_TRY(take_cores(r, err));
-    FSDP_TRY(open_device(r, err));
-    return sweep_all(r, set->grid, err);
+    return open_device(r, err);
 }
 
 static void close_rank(struct rank *r)
@@ -230,7 +229,8 @@ static int open_cluster(struct rank *r, const struct plan_settings *set, struct 
     }
     if (!word && !set->gpu)
         return fsdp_err_set(err, FSDP_ENOTFOUND,
-                            "'%s' is not known: say with --gpu what it is like", look.model);
+                            "there are no stock numbers of %s: say with --gpu what it is like",
+                            look.model[0] ? look.model : "this device");
     cluster_close(&r->asked.cluster);
     return cluster_words(&r->asked.cluster, set->gpu ? set->gpu : word,
                          set->net           ? set->net
@@ -267,6 +267,9 @@ static int take_numbers(struct cluster *c, const struct measured *m, struct fsdp
         FSDP_TRY(cluster_set_number(c, CLUSTER_MEASURED_CONTENTION, m->contention, err));
     if (m->host_nbytes_per_s > 0)
         FSDP_TRY(cluster_set_number(c, CLUSTER_MEASURED_HOST, m->host_nbytes_per_s, err));
+    if (m->host_memory_nbytes_per_s > 0)
+        FSDP_TRY(
+            cluster_set_number(c, CLUSTER_MEASURED_HOST_MEMORY, m->host_memory_nbytes_per_s, err));
     /* Factors corrected the clock that this one replaces. */
     for (int i = 0; i < CLUSTER_NFACTORS; i++)
         FSDP_TRY(cluster_set_factor(c, (enum cluster_factor)i, 1, err));
@@ -293,7 +296,6 @@ static int write_cluster(struct rank *r, const struct plan_settings *set, struct
     const struct measured *m = &r->measured;
     struct cluster *c = &r->asked.cluster;
 
-    FSDP_TRY(open_cluster(r, set, err));
     FSDP_TRY(take_tables(c, m, path, err));
     FSDP_TRY(take_numbers(c, m, err));
     FSDP_TRY(write_tables(c, m, path, err));
@@ -330,7 +332,10 @@ static int run_rank(struct rank *r, const struct plan_settings *set,
     int rc = first ? check_files(set, err) : FSDP_OK;
 
     FSDP_TRY(fsdp_oob_agree(r->oob, rc, err));
-    FSDP_TRY(measure_all(r, set, line, err));
+    FSDP_TRY(open_run(r, set, line, err));
+    rc = first ? open_cluster(r, set, err) : FSDP_OK;
+    FSDP_TRY(fsdp_oob_agree(r->oob, rc, err));
+    FSDP_TRY(sweep_all(r, set->grid, err));
     rc = first ? write_cluster(r, set, err) : FSDP_OK;
     return fsdp_oob_agree(r->oob, rc, err);
 }

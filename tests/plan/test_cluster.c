@@ -552,6 +552,29 @@ static void test_write(void)
     cluster_close(&c);
 }
 
+/* A key that is changed changes the clock, or is refused where a table has taken its place. */
+static void check_what_ifs(struct cluster *c)
+{
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    ok(!cluster_set(c, "node.host_memory", "1e9", &err) &&
+           c->clock.net.host_memory_nbytes_per_s == 1e9 &&
+           !cluster_set(c, "gpu.pcie", "2e9", &err) && c->clock.net.host_nbytes_per_s == 2e9 &&
+           !cluster_set(c, "network.contention", "0.5", &err) && c->clock.net.contention == .5 &&
+           !cluster_set(c, "network.jitter", "0.25", &err) && c->clock.net.jitter == .25 &&
+           !cluster_set(c, "gpu.step_ms", "3", &err) && near(c->clock.device.step_s, 3e-3),
+       "a number of the command line takes the place of a measured one: %s", err.text);
+    ok(cluster_set(c, "gpu.product_share", "0.1", &err) == FSDP_EINVAL &&
+           strstr(err.text, "measured.gemm") && strstr(err.text, "measured.factors.product"),
+       "that of a table is refused: %s", err.text);
+    ok(cluster_set(c, "gpu.hbm", "1e12", &err) && strstr(err.text, "measured.copy"), "%s",
+       err.text);
+    ok(!cluster_set(c, "gpu.peak_fp8", "1e15", &err), "unless it has no rows of that type: %s",
+       err.text);
+    ok(!cluster_set(c, "gpu", "h100", &err) && !cluster_set(c, "gpu.hbm", "1e12", &err),
+       "or another GPU is asked for: %s", err.text);
+}
+
 /* As --measure does. */
 static void test_measure(void)
 {
@@ -572,12 +595,14 @@ static void test_measure(void)
            !cluster_set_number(&c, CLUSTER_MEASURED_JITTER, .05, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_STEP_MS, .5, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_HOST, 7e9, &err) &&
+           !cluster_set_number(&c, CLUSTER_MEASURED_HOST_MEMORY, 3e10, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_SCATTER, .08, &err) &&
            !cluster_set_number(&c, CLUSTER_MEASURED_CONTENTION, .2, &err),
        "tables that were measured: %s", err.text);
     ok(c.basis == CLUSTER_MEASURED && c.clock.device.products.nrates == 2 &&
            c.clock.net.contention == .2 && c.clock.net.jitter == .05 && c.scatter == .08 &&
-           near(c.clock.device.step_s, 5e-4) && c.clock.net.host_nbytes_per_s == 7e9,
+           near(c.clock.device.step_s, 5e-4) && c.clock.net.host_nbytes_per_s == 7e9 &&
+           c.clock.net.host_memory_nbytes_per_s == 3e10,
        "are in the clock");
     ok(near(fsdp_pass_seconds(&c.clock.device, FSDP_PASS_LOSS, true, FSDP_BF16, 1e6), 1e6 / 5e9) &&
            near(fsdp_pass_seconds(&c.clock.device, FSDP_PASS_LOSS, false, FSDP_F32, 1e6),
@@ -590,6 +615,7 @@ static void test_measure(void)
            !strcmp(d.gpu, "cpu") && d.clock.device.copies.nrates == 2 && d.scatter == .08 &&
            d.clock.device.copies.rate[0].n == copies[d.clock.device.copies.rate[0].k > 1 ? 0 : 1].n,
        "and read: %s", err.text);
+    check_what_ifs(&d);
     cluster_close(&d);
     cluster_close(&c);
     cluster_words(&c, "cpu", NULL, 4, &err);

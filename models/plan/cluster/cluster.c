@@ -202,6 +202,7 @@ int cluster_set(struct cluster *cluster, const char *key, const char *value, str
         goto out;
     }
     FSDP_TRY_GOTO(make_way(raw, key, err), out);
+    FSDP_TRY_GOTO(cluster_make_way_for(cluster->impl, key, err), out);
     if (!strcmp(key, "measured.contention"))
         raw->measured.npairs = 0;
     FSDP_TRY_GOTO(

@@ -111,7 +111,8 @@ enum cluster_number {
     CLUSTER_MEASURED_JITTER,     /* sigma of a rank's step: net.jitter */
     CLUSTER_MEASURED_STEP_MS,    /* of a step besides its list: 1000 * device.step_s */
     CLUSTER_MEASURED_HOST,       /* bytes/s of copies to and from the host: net.host_nbytes_per_s */
-    CLUSTER_MEASURED_SCATTER,    /* of repeated measurements: cluster.scatter */
+    CLUSTER_MEASURED_HOST_MEMORY, /* bytes/s of updates on it: net.host_memory_nbytes_per_s */
+    CLUSTER_MEASURED_SCATTER,     /* of repeated measurements: cluster.scatter */
     CLUSTER_NNUMBERS
 };
 /* Sets one, in place of the one there was. */

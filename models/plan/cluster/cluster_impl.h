@@ -79,6 +79,15 @@ int cluster_refuse(const struct cluster_impl *impl, const char *key, struct fsdp
 const char *cluster_place(char *out, size_t out_nbytes, const struct cluster_impl *impl,
                           const char *key);
 
+/* "measured.contention" and the like. */
+const char *cluster_number_key(enum cluster_number number);
+/* Has a measured number taken the place of this key's? */
+bool cluster_number_instead(enum cluster_number *number, const struct cluster_impl *impl,
+                            const char *key);
+/* A command line gives this key: a measured number is dropped. FSDP_EINVAL where a table has taken
+ * the key's place. */
+int cluster_make_way_for(struct cluster_impl *impl, const char *key, struct fsdp_err *err);
+
 /* Fills the cluster from its settings. On failure it is as before. */
 int cluster_derive(struct cluster *cluster, struct fsdp_err *err);
 

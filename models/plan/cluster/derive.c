@@ -165,6 +165,8 @@ static void apply_numbers(struct fsdp_clock *clock, const struct cluster_raw *ra
         clock->device.step_s = number[CLUSTER_MEASURED_STEP_MS] * 1e-3;
     if (is_given(number[CLUSTER_MEASURED_HOST]))
         clock->net.host_nbytes_per_s = number[CLUSTER_MEASURED_HOST];
+    if (is_given(number[CLUSTER_MEASURED_HOST_MEMORY]))
+        clock->net.host_memory_nbytes_per_s = number[CLUSTER_MEASURED_HOST_MEMORY];
 }
 
 static void apply_factors(struct fsdp_clock *clock, const struct cluster_raw *raw)

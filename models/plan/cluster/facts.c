@@ -49,22 +49,6 @@ static const char *table_instead(const struct cluster *c, const char *key)
     return NULL;
 }
 
-static bool is_measured(const struct cluster_raw *raw, enum cluster_number number)
-{
-    return raw->measured.number[number] != CLUSTER_AUTO;
-}
-
-static const char *number_instead(const struct cluster_raw *raw, const char *key)
-{
-    if (!strcmp(key, "network.jitter") && is_measured(raw, CLUSTER_MEASURED_JITTER))
-        return "measured.jitter";
-    if (!strcmp(key, "gpu.step_ms") && is_measured(raw, CLUSTER_MEASURED_STEP_MS))
-        return "measured.step_ms";
-    if (!strcmp(key, "gpu.pcie") && is_measured(raw, CLUSTER_MEASURED_HOST))
-        return "measured.host";
-    return NULL;
-}
-
 static void update(struct stock_fact *fact, const struct cluster *c, const struct now *now)
 {
     const struct cluster_raw *raw = &c->impl->raw;
@@ -83,12 +67,10 @@ static void update(struct stock_fact *fact, const struct cluster *c, const struc
         fact->origin = STOCK_GIVEN;
         fact->source = "changed";
     }
-    const bool contention = now->factor == CLUSTER_CONTENTION &&
-                            (raw->measured.npairs || is_measured(raw, CLUSTER_MEASURED_CONTENTION));
-    const char *number = contention ? "measured.contention" : number_instead(raw, now->key);
-    if (number && !raw->other_gpu) {
+    enum cluster_number number;
+    if (cluster_number_instead(&number, c->impl, now->key)) {
         fact->origin = STOCK_MEASURED;
-        fact->source = number;
+        fact->source = cluster_number_key(number);
     } else if (now->factor >= 0 && c->factor[now->factor] != 1 &&
                !(now->factor == CLUSTER_FLAT || now->factor == CLUSTER_RAIL ||
                          now->factor == CLUSTER_LATENCY

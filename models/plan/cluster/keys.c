@@ -116,6 +116,9 @@ const struct fsdp_tunable cluster_table_of_keys[] = {
         measured.number[CLUSTER_MEASURED_STEP_MS], "Milliseconds of a step besides its list"),
     ROW("measured.host", FLOAT, "auto", "auto=-1|" RATE, measured.number[CLUSTER_MEASURED_HOST],
         "Bytes per second of a GPU's copies to and from the host's memory"),
+    ROW("measured.host_memory", FLOAT, "auto", "auto=-1|" RATE,
+        measured.number[CLUSTER_MEASURED_HOST_MEMORY],
+        "Bytes per second that the threads of a rank read and write in updates on the host"),
     ROW("measured.scatter", FLOAT, "auto", "auto=-1|0..10",
         measured.number[CLUSTER_MEASURED_SCATTER],
         "How far repeated measurements differ, relative to their mean; no error band is below it"),
@@ -148,6 +151,11 @@ const char *cluster_factor_name(enum cluster_factor factor)
                cluster_table_of_keys[cluster_row("measured.factors.product") + (int)factor].name,
                '.') +
            1;
+}
+
+const char *cluster_number_key(enum cluster_number number)
+{
+    return cluster_table_of_keys[cluster_row("measured.contention") + (int)number].name;
 }
 
 const char *cluster_table_name(enum cluster_table table)

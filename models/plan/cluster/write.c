@@ -123,8 +123,7 @@ static int print_measured(FILE *to, const struct cluster_impl *impl, const char 
     for (int i = 0; i < CLUSTER_NNUMBERS; i++)
         if (raw->measured.number[i] != CLUSTER_AUTO)
             fprintf(to, "  %s: %.6g\n",
-                    cluster_table_of_keys[cluster_row("measured.contention") + i].name +
-                        strlen("measured."),
+                    cluster_number_key((enum cluster_number)i) + strlen("measured."),
                     raw->measured.number[i]);
     if (factors)
         fprintf(to, "  factors: # measured time / modelled time\n");

@@ -59,8 +59,10 @@ struct measured {
     int nproducts, nattention, ncopies;
     struct fsdp_collective_time *collectives;
     int ncollectives;
-    double contention;        /* negative: lanes do not overlap here, or there was no mesh */
-    double host_nbytes_per_s; /* 0: the device is the host */
+    double contention; /* negative: lanes do not overlap here, or there was no mesh */
+    /* Of copies between host and device, and of updates on the host, which a rank's threads compute
+     * (net.host_memory_nbytes_per_s). 0: the device is the host. */
+    double host_nbytes_per_s, host_memory_nbytes_per_s;
     /* In each collective that was measured: how late ranks that slept in it get their core back, on
      * average; 0 on GPUs, and over several nodes. */
     double rendezvous_s;

@@ -31,6 +31,8 @@ int measure_run(struct measured *out, const struct measure_opts *opts, struct fs
     if (rc == FSDP_OK)
         rc = sweep_passes(s, err);
     if (rc == FSDP_OK)
+        rc = sweep_host(s, err);
+    if (rc == FSDP_OK)
         out->jitter = jitter_of(s);
     if (rc == FSDP_OK && opts->mesh)
         rc = sweep_collectives(s, err);
@@ -74,5 +76,7 @@ void measured_apply(struct fsdp_clock *clock, const struct measured *m, bool ser
         clock->net.contention = m->contention;
     if (m->host_nbytes_per_s > 0)
         clock->net.host_nbytes_per_s = m->host_nbytes_per_s;
+    if (m->host_memory_nbytes_per_s > 0)
+        clock->net.host_memory_nbytes_per_s = m->host_memory_nbytes_per_s;
     clock->net.jitter = m->jitter;
 }

@@ -19,6 +19,7 @@ struct sweep {
     void *narrow;    /* the same in 16 bits, half the bytes */
     enum fsdp_dtype narrow_type;
     size_t pool_nelem;
+    size_t largest_nbytes;            /* of one buffer on a GPU; the same on all ranks */
     double *all;                      /* [size * SWEEP_WINDOWS] */
     double spread[SWEEP_MAX_JITTERS]; /* of the slowest rank over the mean, less 1 */
     int nspread;
@@ -44,12 +45,17 @@ int sweep_is_late(bool *late, struct sweep *s, struct fsdp_err *err);
 void *sweep_values(struct sweep *s, enum fsdp_dtype type, size_t nelem, int turn);
 int sweep_add_rate(struct fsdp_rate **rates, int *nrates, size_t *max, struct fsdp_rate rate,
                    struct fsdp_err *err);
+/* One step of AdamW: masters, both moments and gradients of `nelem` elements, all in fp32. */
+enum { SWEEP_UPDATE_NBYTES = 7 * sizeof(float) }; /* that it reads and writes, for each element */
+int sweep_update(struct fsdp_lane *lane, void *const buffer[4], size_t nelem, int64_t nsteps,
+                 struct fsdp_err *err);
 void sweep_say(struct sweep *s, const char *fmt, ...) FSDP_PRINTF(2, 3);
 
 /* The sweeps. Collective, block, agreed. */
 int sweep_products(struct sweep *s, struct fsdp_err *err);
 int sweep_attention(struct sweep *s, struct fsdp_err *err);
 int sweep_passes(struct sweep *s, struct fsdp_err *err);
+int sweep_host(struct sweep *s, struct fsdp_err *err); /* nothing where the device is the host */
 int sweep_collectives(struct sweep *s, struct fsdp_err *err);
 int sweep_contention(struct sweep *s, struct fsdp_err *err);
 

@@ -5,9 +5,9 @@
 
 #include "sweep.h"
 
-enum { LEAST_NBYTES = 128, HOST_NBYTES = 32 << 20, GPU_NBYTES = 1 << 30 };
+enum { LEAST_NBYTES = 128, HOST_NBYTES = 32 << 20 };
 enum { STEP = 4, LATE_STEP = 256 }; /* factor between sizes */
-#define LONGEST_S 0.4 /* larger collectives are not measured */
+#define LONGEST_S 0.4               /* larger collectives are not measured */
 
 struct collective {
     struct fsdp_comm *comm;
@@ -182,7 +182,7 @@ static int sweep_sizes(struct sweep *s, struct collective c, int stride, size_t 
 static int sweep_group(struct sweep *s, struct fsdp_comm *comm, int stride, const char *name,
                        const enum fsdp_collective *kinds, int nkinds, struct fsdp_err *err)
 {
-    const size_t most = fsdp_device_is_host(s->opts->device) ? HOST_NBYTES : GPU_NBYTES;
+    const size_t most = fsdp_device_is_host(s->opts->device) ? HOST_NBYTES : s->largest_nbytes;
     struct collective c = {.comm = comm};
 
     if (!comm || fsdp_comm_size(comm) < 2)

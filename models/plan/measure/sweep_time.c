@@ -6,7 +6,7 @@
 
 #include "sweep.h"
 
-enum { POOL_NBYTES = 48 << 20, GPU_POOL_NBYTES = 1 << 30, MAX_CALLS = 20000 };
+enum { POOL_NBYTES = 48 << 20, MAX_CALLS = 20000 };
 
 double sweep_mean(const double *values, int n)
 {
@@ -27,13 +27,36 @@ static double relative_deviation(const double *values, int n)
     return n > 1 && mean > 0 ? sqrt(squares / (n - 1)) / mean : 0;
 }
 
+/* All sweeps together take less than a quarter of the memory that is free on each device. */
+static int find_largest(struct sweep *s, struct fsdp_err *err)
+{
+    enum { LEAST = 1 << 20, MOST = 1 << 30, UNKNOWN = 64 << 20, SHARE = 32 };
+    struct fsdp_oob *oob = s->opts->oob;
+    struct fsdp_device_look look = {.model = ""};
+    uint64_t own = UNKNOWN;
+
+    fsdp_device_look(s->opts->device, &look, NULL);
+    if (look.total_nbytes > look.used_nbytes)
+        own = (look.total_nbytes - look.used_nbytes) / SHARE;
+    uint64_t *each = fsdp_alloc((size_t)oob->size, sizeof *each, "sweeps", err);
+    int rc = fsdp_oob_agree(oob, each ? FSDP_OK : FSDP_ENOMEM, err);
+    if (rc == FSDP_OK)
+        rc = oob->allgather(oob, &own, sizeof own, each, err);
+    s->largest_nbytes = MOST;
+    for (int i = 0; i < oob->size && rc == FSDP_OK; i++)
+        while (s->largest_nbytes > each[i] && s->largest_nbytes > LEAST)
+            s->largest_nbytes /= 2;
+    fsdp_free(each);
+    return rc;
+}
+
 /* Random, because the power that products take, and so their speed, depends on the values. */
 static int fill_pool(struct sweep *s, struct fsdp_err *err)
 {
     const struct fsdp_init normal = {FSDP_INIT_NORMAL, 0.02f};
     const bool host = fsdp_device_is_host(s->opts->device);
 
-    s->pool_nelem = (host ? POOL_NBYTES : GPU_POOL_NBYTES) / sizeof(float);
+    s->pool_nelem = (host ? POOL_NBYTES : s->largest_nbytes) / sizeof(float);
     s->narrow_type = s->opts->type == FSDP_F16 ? FSDP_F16 : FSDP_BF16;
     s->pool = fsdp_device_alloc(s->opts->device, s->pool_nelem * sizeof(float), "sweeps", err);
     s->narrow = fsdp_device_alloc(s->opts->device, s->pool_nelem * 2, "sweeps", err);
@@ -59,6 +82,8 @@ int sweep_open(struct sweep *s, const struct measure_opts *opts, struct measured
     rc = s->all ? nn_ops_of(&s->nn, opts->device, err) : FSDP_ENOMEM;
     if (rc == FSDP_OK)
         rc = fsdp_lane_create(&s->lane, opts->device, "sweep", err);
+    FSDP_TRY(fsdp_oob_agree(opts->oob, rc, err));
+    rc = find_largest(s, err);
     if (rc == FSDP_OK)
         rc = fill_pool(s, err);
     return fsdp_oob_agree(opts->oob, rc, err);

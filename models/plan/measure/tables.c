@@ -67,10 +67,11 @@ static int write_numbers(const struct measured *m, const char *folder, struct fs
     if (!to)
         return FSDP_EIO;
     fprintf(to,
-            "contention\t%.6g\nhost\t%.6g\njitter\t%.6g\nmemory\t%.6g\nproduct\t%.6g\nrendezvous\t%"
+            "contention\t%.6g\nhost\t%.6g\nhost_memory\t%.6g\njitter\t%.6g\nmemory\t%."
+            "6g\nproduct\t%.6g\nrendezvous\t%"
             ".6g\nscatter\t%.6g\n",
-            m->contention, m->host_nbytes_per_s, m->jitter, m->memory_nbytes_per_s,
-            m->product_per_s, m->rendezvous_s, m->scatter);
+            m->contention, m->host_nbytes_per_s, m->host_memory_nbytes_per_s, m->jitter,
+            m->memory_nbytes_per_s, m->product_per_s, m->rendezvous_s, m->scatter);
     return table_close(to, folder, "numbers.tsv", err);
 }
 
@@ -158,9 +159,13 @@ static int line_number(struct measured *m, char *const *word, struct fsdp_err *e
     const struct {
         const char *name;
         double *to;
-    } numbers[] = {{"contention", &m->contention}, {"host", &m->host_nbytes_per_s},
-                   {"jitter", &m->jitter},         {"memory", &m->memory_nbytes_per_s},
-                   {"product", &m->product_per_s}, {"rendezvous", &m->rendezvous_s},
+    } numbers[] = {{"contention", &m->contention},
+                   {"host", &m->host_nbytes_per_s},
+                   {"host_memory", &m->host_memory_nbytes_per_s},
+                   {"jitter", &m->jitter},
+                   {"memory", &m->memory_nbytes_per_s},
+                   {"product", &m->product_per_s},
+                   {"rendezvous", &m->rendezvous_s},
                    {"scatter", &m->scatter}};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
