@@ -177,7 +177,8 @@ static int posix_list(const char *path, ckpt_store_entry_f *fn, void *ctx, struc
 
 static int posix_mkdir(const char *path, struct fsdp_err *err)
 {
-    return mkdir(path, 0777) ? fsdp_err_sys(err, errno, "cannot make folder '%s'", path) : FSDP_OK;
+    return mkdir(path, 0777) ? fsdp_err_sys(err, errno, "cannot create the folder '%s'", path)
+                             : FSDP_OK;
 }
 
 static int posix_remove(const char *path, struct fsdp_err *err)

@@ -45,7 +45,7 @@ static bool locks_are_local(dev_t dev)
 uint64_t ckpt_lock_domain(const char *path)
 {
     enum { NFS = 0x6969, LUSTRE = 0x0bd00bd0 };
-    char above[PATH_MAX], boot[64] = "";
+    char above[PATH_MAX], boot[FSDP_BOOT_ID_NBYTES];
     struct statfs fs;
     struct stat st;
     size_t len = (size_t)snprintf(above, sizeof above, "%s", path);
@@ -63,11 +63,7 @@ uint64_t ckpt_lock_domain(const char *path)
     if ((fs.f_type != NFS && fs.f_type != LUSTRE) || stat(above, &st) ||
         !locks_are_local(st.st_dev))
         return 0;
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file && !fgets(boot, sizeof boot, file))
-        boot[0] = 0;
-    if (file)
-        fclose(file);
+    fsdp_boot_id(boot);
     uint64_t hash = fsdp_hash(FSDP_HASH_SEED, boot, strlen(boot));
     return fsdp_hash(hash, &st.st_dev, sizeof st.st_dev);
 }

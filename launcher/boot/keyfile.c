@@ -13,7 +13,7 @@
 #include "keyfile.h"
 #include "channel/wire.h"
 
-#define MEND "; " BOOT_ENV_KEY_FILE " names another file, which all nodes must see"
+#define KEY_FILE_HINT "; " BOOT_ENV_KEY_FILE " names another file, which all nodes must see"
 
 static int choose_path(char *path, size_t nbytes, struct fsdp_err *err)
 {
@@ -28,23 +28,10 @@ static int choose_path(char *path, size_t nbytes, struct fsdp_err *err)
     else if (home[0])
         len = snprintf(path, nbytes, "%s/.config/fsdp/key", home);
     else
-        return fsdp_err_set(err, FSDP_EINVAL, "no home folder for the job's key" MEND);
+        return fsdp_err_set(err, FSDP_EINVAL, "no home folder for the job's key" KEY_FILE_HINT);
     if (len < 0 || (size_t)len >= nbytes)
-        return fsdp_err_set(err, FSDP_EINVAL, "%.100s...: this path is too long" MEND, path);
-    return FSDP_OK;
-}
-
-static int make_folders(const char *path, struct fsdp_err *err)
-{
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = folder + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        if (mkdir(folder, 0700) && errno != EEXIST)
-            return fsdp_err_sys(err, errno, "cannot make the folder %s for the job's key" MEND,
-                                folder);
-        *slash = '/';
-    }
+        return fsdp_err_set(err, FSDP_EINVAL, "%.100s...: this path is too long" KEY_FILE_HINT,
+                            path);
     return FSDP_OK;
 }
 
@@ -64,17 +51,18 @@ static int make_key(const char *path, struct fsdp_err *err)
     uint64_t salt;
     int rc, fd;
 
-    FSDP_TRY(make_folders(path, err));
+    FSDP_TRY(fsdp_err_hint(err, fsdp_folder_make_above(path, 0700, err),
+                           " for the job's key" KEY_FILE_HINT));
     FSDP_TRY(boot_random(&salt, sizeof salt, err));
     snprintf(temp, sizeof temp, "%s.%016llx", path, (unsigned long long)salt);
     fd = open(temp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fsdp_err_sys(err, errno, "cannot make the job's key %s" MEND, temp);
+        return fsdp_err_sys(err, errno, "cannot make the job's key %s" KEY_FILE_HINT, temp);
     rc = write_key(fd, err);
     if (close(fd) && rc == FSDP_OK)
-        rc = fsdp_err_sys(err, errno, "cannot write the job's key %s" MEND, temp);
+        rc = fsdp_err_sys(err, errno, "cannot write the job's key %s" KEY_FILE_HINT, temp);
     if (rc == FSDP_OK && link(temp, path) && errno != EEXIST)
-        rc = fsdp_err_sys(err, errno, "cannot make the job's key %s" MEND, path);
+        rc = fsdp_err_sys(err, errno, "cannot make the job's key %s" KEY_FILE_HINT, path);
     unlink(temp);
     return rc;
 }
@@ -118,13 +106,13 @@ int boot_keyfile_secret(struct boot_secret *out, char *path, size_t path_nbytes,
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 && errno != ENOENT)
-            return fsdp_err_sys(err, errno, "cannot read the job's key %s" MEND, path);
+            return fsdp_err_sys(err, errno, "cannot read the job's key %s" KEY_FILE_HINT, path);
         if (fd < 0)
             FSDP_TRY(make_key(path, err));
     }
     if (fd < 0)
-        return fsdp_err_set(err, FSDP_EIO, "the job's key %s is not there after it was made" MEND,
-                            path);
+        return fsdp_err_set(err, FSDP_EIO,
+                            "the job's key %s is not there after it was made" KEY_FILE_HINT, path);
     rc = read_key(&key, fd, path, err);
     close(fd);
     if (rc)

@@ -139,15 +139,7 @@ static int make_log_folder(const struct batch *b, struct fsdp_err *err)
         path[len++] = *at;
     }
     path[len] = '\0';
-    for (char *at = path + 1; len && *at; at++)
-        if (*at == '/') {
-            *at = '\0';
-            mkdir(path, 0777);
-            *at = '/';
-        }
-    if (len && mkdir(path, 0777) && errno != EEXIST)
-        return fsdp_err_sys(err, errno, "--output: cannot make the folder %s", path);
-    return FSDP_OK;
+    return len ? fsdp_err_prefix(err, fsdp_folder_make(path, 0777, err), "--output: ") : FSDP_OK;
 }
 
 static int check_script(const struct batch *b, struct fsdp_err *err)
@@ -168,26 +160,21 @@ static int check_script(const struct batch *b, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static int put_script(FILE *to, const void *ctx, struct fsdp_err *err)
+{
+    const struct batch *b = ctx;
+    return sbatch_script_write(to, &b->plan, &b->run, &b->cluster, err);
+}
+
 static int write_script(const struct batch *b, struct fsdp_err *err)
 {
-    char temporary[PATH_MAX + 24], whole[PATH_MAX];
+    char whole[PATH_MAX];
 
     if (!strcmp(b->file, "-"))
-        return sbatch_script_write(stdout, &b->plan, &b->run, &b->cluster, err);
+        return put_script(stdout, b, err);
     FSDP_TRY(check_script(b, err));
     const char *file = realpath(b->file, whole) ? whole : b->file; /* a link stays one */
-    snprintf(temporary, sizeof temporary, "%s.part%ld", file, (long)getpid());
-    FILE *to = fopen(temporary, "wxe");
-    if (!to)
-        return fsdp_err_sys(err, errno, "%s: cannot write", temporary);
-    int rc = sbatch_script_write(to, &b->plan, &b->run, &b->cluster, err);
-    if (fclose(to) != 0 && rc == FSDP_OK)
-        rc = fsdp_err_sys(err, errno, "%s: cannot write", temporary);
-    if (rc == FSDP_OK && rename(temporary, file) != 0)
-        rc = fsdp_err_sys(err, errno, "%s: cannot write", b->file);
-    if (rc != FSDP_OK)
-        unlink(temporary);
-    return rc;
+    return fsdp_file_replace(file, put_script, b, err);
 }
 
 /* ---- submitting ---- */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -137,6 +138,80 @@ bool fsdp_file_is_same(const char *a, const char *b)
     struct stat of_a, of_b;
     return !stat(a, &of_a) && !stat(b, &of_b) && of_a.st_dev == of_b.st_dev &&
            of_a.st_ino == of_b.st_ino;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int write_new(const char *path, fsdp_file_write_f *write, const void *ctx,
+                     struct fsdp_err *err)
+{
+    FILE *to = fopen(path, "wxe");
+
+    if (!to)
+        return fsdp_err_sys(err, errno, "cannot write '%s'", path);
+    int rc = write(to, ctx, err);
+    errno = 0;
+    const bool failed = fflush(to) != 0 || ferror(to);
+    const int why = errno;
+    if ((fclose(to) != 0 || failed) && rc == FSDP_OK)
+        rc = fsdp_err_sys(err,
+                          failed && why ? why
+                          : errno       ? errno
+                                        : EIO,
+                          "cannot write '%s'", path);
+    return rc;
+}
+
+int fsdp_file_replace(const char *path, fsdp_file_write_f *write, const void *ctx,
+                      struct fsdp_err *err)
+{
+    char *other = fsdp_sprintf(err, "%s.tmp%ld", path, (long)getpid());
+
+    if (!other)
+        return FSDP_ENOMEM;
+    unlink(other); /* of a process that had this number before */
+    int rc = write_new(other, write, ctx, err);
+    if (rc == FSDP_OK && rename(other, path) != 0)
+        rc = fsdp_err_sys(err, errno, "cannot write '%s'", path);
+    if (rc)
+        unlink(other);
+    fsdp_free(other);
+    return rc;
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+/* Each folder that ends at a slash behind path's first byte. path is as before then. */
+static int make_above(char *path, unsigned mode, struct fsdp_err *err)
+{
+    int rc = FSDP_OK;
+
+    for (char *slash = strchr(path + (*path == '/'), '/'); slash && rc == FSDP_OK;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(path, (mode_t)mode) && errno != EEXIST)
+            rc = fsdp_err_sys(err, errno, "cannot create the folder '%s'", path);
+        *slash = '/';
+    }
+    return rc;
+}
+
+int fsdp_folder_make_above(const char *file, unsigned mode, struct fsdp_err *err)
+{
+    char *path = fsdp_strdup(file, err);
+    const int rc = path ? make_above(path, mode, err) : FSDP_ENOMEM;
+
+    fsdp_free(path);
+    return rc;
+}
+
+int fsdp_folder_make(const char *folder, unsigned mode, struct fsdp_err *err)
+{
+    char *path = fsdp_sprintf(err, "%s/", folder);
+    const int rc = path ? make_above(path, mode, err) : FSDP_ENOMEM;
+
+    fsdp_free(path);
+    return rc;
 }
 
 int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err)

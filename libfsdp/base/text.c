@@ -53,3 +53,9 @@ char *fsdp_text_clean(char *text)
     *to = 0;
     return text;
 }
+
+bool fsdp_text_ends(const char *text, const char *end)
+{
+    const size_t nbytes = strlen(text), end_nbytes = strlen(end);
+    return nbytes >= end_nbytes && !memcmp(text + nbytes - end_nbytes, end, end_nbytes);
+}

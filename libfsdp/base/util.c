@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <string.h>
 #include <time.h>
 
 #include "fsdp/base.h"
@@ -61,4 +62,23 @@ const char *fsdp_rate_text(char out[FSDP_COUNT_TEXT], double rate)
         return fsdp_count_text(out, (uint64_t)(rate + 0.5));
     snprintf(out, FSDP_COUNT_TEXT, "%.3g", rate);
     return out;
+}
+
+void fsdp_boot_id(char out[FSDP_BOOT_ID_NBYTES])
+{
+    FILE *from = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    out[0] = 0;
+    if (!from)
+        return;
+    if (!fgets(out, FSDP_BOOT_ID_NBYTES, from))
+        out[0] = 0;
+    fclose(from);
+    out[strcspn(out, "\n")] = 0;
+}
+
+int fsdp_compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }

@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "plan/search/advice.h"
+#include "output.h"
 #include "plan.h"
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -197,13 +198,13 @@ struct answered {
     const struct question *question;
 };
 
-static int write_json(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_json(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     const struct answered *a = ctx;
     return answer_json(a->answer, a->question, to, err);
 }
 
-static int write_trace(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_trace(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     const struct answered *a = ctx;
     return answer_trace(a->question, to, err);
@@ -257,9 +258,9 @@ static int answer_question(const struct plan_asked *asked, const struct plan_set
         answer_print(&a, &asked->question, set->verbose, stdout);
     FSDP_TRY(check_printed(err));
     if (set->json)
-        FSDP_TRY(plan_write(set->json, write_json, &answered, err));
+        FSDP_TRY(output_write(set->json, write_json, &answered, err));
     if (set->trace)
-        FSDP_TRY(plan_write(set->trace, write_trace, &answered, err));
+        FSDP_TRY(output_write(set->trace, write_trace, &answered, err));
     if (set->chart)
         FSDP_TRY(plan_chart(asked, set, err));
     if (!wants_advice(set))

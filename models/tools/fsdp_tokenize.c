@@ -151,12 +151,6 @@ static const struct fsdp_cli_program program = {
     .most = INT_MAX,
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n > m && !strcmp(text + n - m, end);
-}
-
 /* What belongs together. */
 static const char *check_show(const struct tokenize_settings *s)
 {
@@ -186,7 +180,7 @@ static const char *check_make(const struct tokenize_settings *s)
     if (!s->tokenizer)
         return "give the tokenizer: --tokenizer MODEL, a model's folder, a tokenizer's file, or "
                "bytes";
-    return ends_with(s->output, ".u16") || ends_with(s->output, ".u32")
+    return fsdp_text_ends(s->output, ".u16") || fsdp_text_ends(s->output, ".u32")
                ? NULL
                : "the output's name must end with .u16 or .u32: -o OUT.u16";
 }
@@ -255,7 +249,7 @@ static struct encode_opts encode_opts(const struct tokenize_settings *set,
         .text = &text->text,
         .text_key = set->text_key,
         .skip_bad_lines = set->on_bad_line != 0,
-        .token_nbytes = ends_with(set->output, ".u16") ? 2 : 4,
+        .token_nbytes = fsdp_text_ends(set->output, ".u16") ? 2 : 4,
         .nthreads = set->threads,
         .resume = !set->overwrite,
         .overwrite = set->overwrite,

@@ -93,10 +93,5 @@ int plan_check_cluster(const struct plan_settings *set, const char *path, struct
 /* FSDP_EINVAL names an output that is what the plan is made of, a folder, or another output.
  * config: the run.yaml, or NULL. */
 int plan_check_files(const struct plan_settings *set, const char *config, struct fsdp_err *err);
-/* Calls `write` with the file, or with standard output for "-". A file takes the place of one that
- * is there at once, which stays as it was after an error; a pipe, a device or what a link names is
- * written. FSDP_EIO where it cannot be written. */
-typedef int plan_write_f(void *ctx, FILE *to, struct fsdp_err *err);
-int plan_write(const char *path, plan_write_f *write, void *ctx, struct fsdp_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "output.h"
 #include "plan.h"
 #include "plan/answer/text.h"
 #include "plan/measure/against.h"
@@ -16,7 +17,7 @@ struct traces {
     struct trace_file plan, run;
 };
 
-static int write_plan(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_plan(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     return answer_trace(ctx, to, err);
 }
@@ -34,7 +35,7 @@ static int trace_plan(struct trace_file *out, const struct question *question, s
         return fsdp_err_sys(err, errno, "cannot write a temporary file in %s; set TMPDIR",
                             folder && *folder ? folder : "/tmp");
     close(fd);
-    int rc = plan_write(path, write_plan, (void *)(uintptr_t)question, err);
+    int rc = output_write(path, write_plan, question, err);
     if (rc == FSDP_OK)
         rc = trace_file_read(out, path, err);
     unlink(path);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "chart_terminal.h"
+#include "output.h"
 #include "plan.h"
 #include "plan/scale/scale.h"
 
@@ -102,7 +103,7 @@ struct picture {
     bool png;
 };
 
-static int write_picture(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_picture(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     const struct picture *p = ctx;
     const struct chart_page page = {.width = 960, .height = 0};
@@ -115,7 +116,7 @@ static int keep_picture(const char *path, const struct scale_chart *chart, struc
 {
     struct picture picture = {chart, is_png(path)};
 
-    return plan_write(path, write_picture, &picture, err);
+    return output_write(path, write_picture, &picture, err);
 }
 
 int plan_chart(const struct plan_asked *asked, const struct plan_settings *set,
@@ -165,7 +166,7 @@ struct rows {
     const struct question *question;
 };
 
-static int write_rows(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_rows(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     const struct rows *r = ctx;
     return scale_json(r->scale, r->question, to, err);
@@ -185,7 +186,7 @@ static int show_rows(const struct scale *scale, const struct plan_asked *asked,
         scale_print(scale, &asked->question, stdout);
     fflush(stdout);
     if (set->json)
-        FSDP_TRY(plan_write(set->json, write_rows, &rows, err));
+        FSDP_TRY(output_write(set->json, write_rows, &rows, err));
     if (!set->chart && !has_text)
         return FSDP_OK;
     FSDP_TRY(scale_chart_create(&chart, scale, &asked->question, err));

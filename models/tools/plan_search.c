@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "output.h"
 #include "plan.h"
 #include "plan/answer/text.h"
 #include "plan/search/search.h"
@@ -88,7 +89,7 @@ static void write_head(const struct best *b, FILE *to)
         fprintf(to, "# fsdp.offload_dir: name a folder on the node's own disks.\n");
 }
 
-static int write_best(void *ctx, FILE *to, struct fsdp_err *err)
+static int write_best(FILE *to, const void *ctx, struct fsdp_err *err)
 {
     const struct best *b = ctx;
     const struct question *q = &b->asked->question;
@@ -123,7 +124,7 @@ static int keep_best(const struct best *b, struct fsdp_err *err)
     const char *path = best_path(b->set);
 
     FSDP_TRY(check_best(b->set, err)); /* another may have written it meanwhile */
-    FSDP_TRY(plan_write(path, write_best, (void *)(uintptr_t)b, err));
+    FSDP_TRY(output_write(path, write_best, b, err));
     if (strcmp(path, "-") != 0)
         printf("\n%s has the settings of 1\n", path);
     return FSDP_OK;

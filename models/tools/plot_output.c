@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "chart_terminal.h"
+#include "output.h"
 #include "plot_output.h"
 
 static bool ends_with(const char *text, const char *end)
@@ -40,58 +39,27 @@ const char *plot_choose_format(struct plot_settings *set)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int draw_chart(FILE *to, const struct plot_settings *set, const struct chart *chart,
-                      struct fsdp_err *err)
+struct drawing {
+    const struct plot_settings *set;
+    const struct chart *chart;
+};
+
+static int draw(FILE *to, const void *ctx, struct fsdp_err *err)
 {
+    const struct drawing *d = ctx;
+    const struct plot_settings *set = d->set;
     const struct chart_page page = {set->width, set->height, (enum chart_theme)set->theme, false};
-    const struct chart_terminal terminal = chart_terminal_find(set->width, set->height,
-                                                               (enum chart_colours)set->color);
+    const struct chart_terminal terminal =
+        chart_terminal_find(set->width, set->height, (enum chart_colours)set->color);
 
     if (set->format == PLOT_TEXT)
-        return chart_text(to, chart, &terminal, err);
-    return set->format == PLOT_SVG ? chart_svg(to, chart, &page, err)
-                                   : chart_png(to, chart, &page, err);
-}
-
-static int draw_and_close(FILE *to, const struct plot_settings *set, const struct chart *chart,
-                          const char *path, struct fsdp_err *err)
-{
-    int rc = draw_chart(to, set, chart, err);
-
-    errno = 0;
-    if (fclose(to) && !rc)
-        rc = fsdp_err_sys(err, errno ? errno : EIO, "%s", path);
-    return rc;
-}
-
-/* A picture takes the place of an old one only when it is whole. */
-static int replace_file(const struct plot_settings *set, const struct chart *chart,
-                        struct fsdp_err *err)
-{
-    char *other = fsdp_sprintf(err, "%s.tmp%ld", set->output, (long)getpid());
-
-    if (!other)
-        return FSDP_ENOMEM;
-    FILE *to = fopen(other, "wxe");
-    int rc = to ? draw_and_close(to, set, chart, other, err)
-                : fsdp_err_sys(err, errno, "%s", set->output);
-    if (!rc && rename(other, set->output))
-        rc = fsdp_err_sys(err, errno, "%s", set->output);
-    if (rc && to)
-        unlink(other);
-    fsdp_free(other);
-    return rc;
+        return chart_text(to, d->chart, &terminal, err);
+    return set->format == PLOT_SVG ? chart_svg(to, d->chart, &page, err)
+                                   : chart_png(to, d->chart, &page, err);
 }
 
 int plot_output(const struct plot_settings *set, const struct chart *chart, struct fsdp_err *err)
 {
-    struct stat st;
-
-    if (!set->output || !strcmp(set->output, "-"))
-        return draw_and_close(stdout, set, chart, "standard output", err);
-    if (lstat(set->output, &st) || S_ISREG(st.st_mode))
-        return replace_file(set, chart, err);
-    FILE *to = fopen(set->output, "we"); /* a pipe, a device or a link: what it names is written */
-    return to ? draw_and_close(to, set, chart, set->output, err)
-              : fsdp_err_sys(err, errno, "%s", set->output);
+    const struct drawing d = {set, chart};
+    return output_write(set->output ? set->output : "-", draw, &d, err);
 }

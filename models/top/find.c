@@ -18,12 +18,6 @@ struct walk {
     int nfolders;
 };
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t len = strlen(name), tail = strlen(end);
-    return len >= tail && !strcmp(name + len - tail, end);
-}
-
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void job_free(struct top_job *job)
@@ -64,11 +58,11 @@ static char *name_of(const char *path, const char *top, struct fsdp_err *err)
     size_t len = nbytes - (size_t)(name - path);
     char whole[PATH_MAX];
 
-    if (ends_with(path, STATUS_SUFFIX))
+    if (fsdp_text_ends(path, STATUS_SUFFIX))
         len -= strlen(STATUS_SUFFIX);
     else if (!strcmp(name, STATUS_NAME) && realpath(top, whole))
         return fsdp_strdup(whole, err);
-    else if (ends_with(path, "/" STATUS_NAME))
+    else if (fsdp_text_ends(path, "/" STATUS_NAME))
         len -= strlen("/" STATUS_NAME);
     return fsdp_sprintf(err, "%.*s", (int)len, name);
 }
@@ -163,9 +157,10 @@ static int take_entry(struct walk *w, const char *folder, const char *name, int 
         note_skipped(w->jobs, path, depth);
     else if (S_ISDIR(st.st_mode))
         rc = walk_folder(w, path, depth + 1, NULL) == FSDP_ENOMEM ? FSDP_ENOMEM : FSDP_OK;
-    else if (S_ISREG(st.st_mode) && (!strcmp(name, STATUS_NAME) || ends_with(name, STATUS_SUFFIX)))
+    else if (S_ISREG(st.st_mode) &&
+             (!strcmp(name, STATUS_NAME) || fsdp_text_ends(name, STATUS_SUFFIX)))
         rc = add_file(w, path, false, err);
-    else if (S_ISREG(st.st_mode) && ends_with(name, ".jsonl"))
+    else if (S_ISREG(st.st_mode) && fsdp_text_ends(name, ".jsonl"))
         rc = take_newest(newest, path, &st, err);
     fsdp_free(path);
     return rc;

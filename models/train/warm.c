@@ -52,47 +52,36 @@ void train_warm_read(struct nn_tuning *t, const char *path)
                  path, t->who);
 }
 
-static bool write_file(const struct nn_tuning *t, const char *path)
-{
-    struct header h = {.nbytes = t->nbytes};
-    FILE *file = fopen(path, "wb");
+struct tuning_file {
+    const struct nn_tuning *tuning;
+    const char *path;
+};
 
-    if (!file)
-        return false;
+static int put_tuning(FILE *to, const void *ctx, struct fsdp_err *err)
+{
+    const struct tuning_file *file = ctx;
+    const struct nn_tuning *t = file->tuning;
+    struct header h = {.nbytes = t->nbytes};
+
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     snprintf(h.who, sizeof h.who, "%s", t->who);
     h.hash = fsdp_hash(FSDP_HASH_SEED, t->table, t->nbytes);
-    bool written = fwrite(&h, sizeof h, 1, file) == 1 &&
-                   fwrite(t->table, 1, t->nbytes, file) == t->nbytes && fflush(file) == 0 &&
-                   fsync(fileno(file)) == 0;
-    return fclose(file) == 0 && written;
-}
-
-/* Folders above the last slash. */
-static void make_folders(const char *path)
-{
-    char folder[PATH_NBYTES];
-
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = folder; (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
+    if (fwrite(&h, sizeof h, 1, to) != 1 || fwrite(t->table, 1, t->nbytes, to) != t->nbytes ||
+        fflush(to) || fsync(fileno(to)))
+        return fsdp_err_sys(err, errno, "cannot write '%s'", file->path);
+    return FSDP_OK;
 }
 
 void train_warm_write(const struct nn_tuning *t, const char *path)
 {
-    char partial[PATH_NBYTES + 32];
+    const struct tuning_file file = {t, path};
+    struct fsdp_err err = FSDP_ERR_INIT;
 
-    make_folders(path);
-    snprintf(partial, sizeof partial, "%s.tmp.%d", path, (int)getpid());
-    if (write_file(t, partial) && rename(partial, path) == 0)
-        return;
-    fsdp_log(FSDP_LOG_WARN,
-             "%s: %s; the next run times its products again (FSDP_CUDA_TUNE names a folder)", path,
-             strerror(errno));
-    unlink(partial);
+    if (fsdp_folder_make_above(path, 0777, &err) ||
+        fsdp_file_replace(path, put_tuning, &file, &err))
+        fsdp_log(FSDP_LOG_WARN,
+                 "%s; the next run times its products again (FSDP_CUDA_TUNE names a folder)",
+                 err.text);
 }
 
 /* FSDP_CUDA_TUNE: off, or a folder. "": there is no place for a file. */

@@ -189,6 +189,15 @@ for odd in name-2000:"has a name of 2006 bytes; at most 1024" name-empty:"has an
     ok $? "${odd%%:*}: the others can be had"
 done
 
+# dcp.save({'model': {...}, 'w0': ...}) with DefaultSavePlanner(flatten_state_dict=False)
+for tool in "ckpt-merge $torch/not-flattened -o odd6" "ckpt-reshard $torch/not-flattened -o odd6 --world 2"; do
+    run 1 $tool && says "'model' is a Python value that holds tensors, which are not read" && ! [ -e odd6 ]
+    ok $? "${tool%% *}: a model that torch saved as one value is not lost without an error"
+done
+run 1 ckpt-verify $torch/not-flattened && says "1 tensor cannot be read, and so not verified" &&
+    merges not-flattened w0 --exclude model
+ok $? "ckpt-verify says so, too, and --exclude leaves it out"
+
 # A safetensors file, of which one name holds a 0 byte.
 header='{"a\u0000b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}'
 { printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s" "$header"; printf '\0\0\0\0\0\0\0\0'; } >nul.safetensors

@@ -352,7 +352,7 @@ run run.yaml --json pipe
 wait $!
 ok "$([ -p pipe ] && python3 -m json.tool piped >log 2>&1; echo $?)" "a pipe stays one, and gets the JSON"
 run run.yaml --json no/such/folder.json
-ok "$([ $? = 1 ] && holds err 'cannot write no/such/folder.json'; echo $?)" "a file that cannot be written"
+ok "$([ $? = 1 ] && holds err 'cannot write .no/such/folder.json'; echo $?)" "a file that cannot be written"
 
 echo "1..$n"
 exit $bad

@@ -197,7 +197,7 @@ mkdir folder.svg && cp run.yaml run.svg
 refused 'is a folder' run.yaml --chart folder.svg
 refused 'which the plan is made of' run.svg --chart run.svg
 run run.yaml --scale 1..8 --json no/such/folder.json
-ok "$([ $? = 1 ] && holds err 'cannot write no/such/folder.json'; echo $?)" "a file that cannot be written"
+ok "$([ $? = 1 ] && holds err 'cannot write .no/such/folder.json'; echo $?)" "a file that cannot be written"
 ok "$(cmp run.yaml run.svg; echo $?)" "an input is left as it was"
 
 echo "1..$n"

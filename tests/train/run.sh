@@ -178,7 +178,7 @@ refused 2 "command line: fsdp.frozen: frozen parameters: none matches 'nothing'"
 run -n 2 run.yaml checkpoint.path=new checkpoint.resume=nowhere
 refused 2 "command line: checkpoint.resume: 'nowhere': No such file or directory" "a checkpoint that is not there"
 run run.yaml checkpoint.path=new log.tensorboard=text/x
-refused 1 "command line: log.tensorboard: TensorBoard: cannot create folder text/x: " "a place for metrics that is a file"
+refused 1 "command line: log.tensorboard: TensorBoard: cannot create the folder 'text/x': " "a place for metrics that is a file"
 run -n 2 run.yaml checkpoint.path=new model.path=nowhere
 refused 2 "command line: model.path: nowhere: No such file or directory" "a model that is not there"
 mkdir empty

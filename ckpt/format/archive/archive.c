@@ -112,6 +112,20 @@ void ckpt_archive_close(struct ckpt_archive *a)
     ckpt_zip_close(&a->zip);
 }
 
+bool ckpt_archive_has_storages(const struct ckpt_archive *a)
+{
+    const size_t nprefix = strlen(a->prefix);
+
+    for (size_t i = 0; i < a->zip.nentries; i++) {
+        const struct ckpt_zip_entry *entry = &a->zip.entries[i];
+        if (entry->nbytes && entry->name_nbytes > nprefix + strlen("data/") &&
+            !memcmp(entry->name, a->prefix, nprefix) &&
+            !memcmp(entry->name + nprefix, "data/", strlen("data/")))
+            return true;
+    }
+    return false;
+}
+
 int ckpt_archive_pickle(struct ckpt_pickle *out, char **data, struct ckpt_archive *a, size_t most,
                         ckpt_archive_parse_f *parse, struct fsdp_err *err)
 {

@@ -48,6 +48,8 @@ int ckpt_archive_find(const struct ckpt_zip_entry **entry, uint64_t *pos,
 int ckpt_archive_storage(const struct ckpt_zip_entry **entry, uint64_t *pos,
                          const struct ckpt_archive *a, const struct ckpt_view_args *view,
                          struct fsdp_err *err);
+/* Has it storages with bytes? Then its pickle makes tensors of them. */
+bool ckpt_archive_has_storages(const struct ckpt_archive *a);
 /* data.pkl, parsed by `parse` (ckpt_pickle_parse or the like); its checksum is compared. *data is
  * freed with fsdp_free after *out is. */
 typedef int ckpt_archive_parse_f(struct ckpt_pickle *out, const void *data, size_t nbytes,

@@ -15,12 +15,6 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), nend = strlen(end);
-    return n >= nend && !strcmp(name + n - nend, end);
-}
-
 /* The last layer's name of `module`, and whether it is in a list of experts. */
 static const char *last_of(bool *expert, char *module)
 {
@@ -38,7 +32,7 @@ static bool is_linear_name(const char *last)
     static const char *const names[] = {
         "dense", "dense_h_to_4h", "dense_4h_to_h", "query_key_value",    "fc1",
         "fc2",   "input_linear",  "output_linear", "kv_a_proj_with_mqa", NULL};
-    return ends_with(last, "_proj") || is_one_of(last, names);
+    return fsdp_text_ends(last, "_proj") || is_one_of(last, names);
 }
 
 static bool is_head_name(const char *last)
@@ -50,7 +44,7 @@ static bool is_head_name(const char *last)
 static bool is_router_name(const char *module, const char *last)
 {
     static const char *const names[] = {"gate", "router", "shared_expert_gate", NULL};
-    return is_one_of(last, names) || ends_with(module, ".router.layer");
+    return is_one_of(last, names) || fsdp_text_ends(module, ".router.layer");
 }
 
 static bool is_embedding_name(const char *last)
@@ -62,7 +56,7 @@ static bool is_embedding_name(const char *last)
 /* Experts in one tensor have no ".weight", or are of a layer like any other. */
 static enum ckpt_ct_role role_of_experts(int ndim, const char *last, bool expert)
 {
-    const bool named = ends_with(last, "_proj") || ends_with(last, "_linear");
+    const bool named = fsdp_text_ends(last, "_proj") || fsdp_text_ends(last, "_linear");
     return ndim >= 3 && (expert || named) ? CKPT_CT_EXPERT : CKPT_CT_PLAIN;
 }
 
@@ -73,7 +67,7 @@ enum ckpt_ct_role ckpt_ct_role_of(const struct fsdp_tensor *tensor)
     bool expert;
 
     snprintf(module, sizeof module, "%s", tensor->name);
-    const bool is_weight = ends_with(module, end);
+    const bool is_weight = fsdp_text_ends(module, end);
     if (is_weight)
         module[strlen(module) - (sizeof end - 1)] = 0;
     memcpy(parts, module, sizeof parts);

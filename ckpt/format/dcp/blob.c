@@ -202,13 +202,15 @@ int ckpt_blobs_finish(struct ckpt *ckpt, struct fsdp_err *err)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-int ckpt_blob_value(struct ckpt_pickle *out, char **data, struct ckpt *ckpt, int file, uint64_t pos,
-                    uint64_t nbytes, const char *name, struct fsdp_err *err)
+int ckpt_blob_value(struct ckpt_pickle *out, char **data, bool *has_tensors, struct ckpt *ckpt,
+                    const struct ckpt_blob_place *at, const char *name, struct fsdp_err *err)
 {
     struct ckpt_archive *a;
 
     *data = NULL;
-    FSDP_TRY(archive_open(&a, ckpt, file, pos, nbytes, name, err));
+    *has_tensors = false;
+    FSDP_TRY(archive_open(&a, ckpt, at->file, at->pos, at->nbytes, name, err));
+    *has_tensors = ckpt_archive_has_storages(a);
     int rc = ckpt_archive_pickle(out, data, a, CKPT_MAX_VALUE_NBYTES, ckpt_pickle_parse, err);
     ckpt_archive_close(a);
     fsdp_free(a);

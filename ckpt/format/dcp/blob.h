@@ -29,8 +29,15 @@ int ckpt_blob_check(struct ckpt *ckpt, size_t piece, struct fsdp_err *err);
 int ckpt_blob_locate(struct ckpt_storage *out, uint64_t *pos, struct ckpt *ckpt, size_t piece,
                      struct fsdp_err *err);
 
-/* The Python value in a blob. `data` is freed with fsdp_free after the pickle is. */
-int ckpt_blob_value(struct ckpt_pickle *out, char **data, struct ckpt *ckpt, int file, uint64_t pos,
-                    uint64_t nbytes, const char *name, struct fsdp_err *err);
+/* Bytes of a file of the layout. */
+struct ckpt_blob_place {
+    int file;
+    uint64_t pos, nbytes;
+};
+/* The Python value in a blob. `data` is freed with fsdp_free after the pickle is. *has_tensors:
+ * there are storages next to the pickle. It is set for a pickle that cannot be read
+ * (FSDP_EUNSUPPORTED), too. */
+int ckpt_blob_value(struct ckpt_pickle *out, char **data, bool *has_tensors, struct ckpt *ckpt,
+                    const struct ckpt_blob_place *at, const char *name, struct fsdp_err *err);
 
 #endif

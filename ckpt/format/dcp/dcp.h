@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "source/format_ops.h"
+#include "format/dcp/blob.h"
 #include "format/pickle/pickle.h"
 
 #define CKPT_DCP_METADATA_NAME ".metadata"
@@ -20,8 +21,8 @@ int ckpt_dcp_explain(const struct ckpt *ckpt, const struct ckpt_names *names, st
 json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why);
 /* The value in a blob as JSON; *out is a new reference. One with parts that JSON cannot hold, or
  * that are not read on principle, is {"unreadable": "why"}: it must not keep anyone from the
- * weights. */
-int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
+ * weights. One that may hold weights itself is kept as a tensor that cannot be read. */
+int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, const struct ckpt_blob_place *at,
                    const char *name, struct fsdp_err *err);
 
 /* After the layout is sealed: the optimizer step, and which tensors belong to a parameter. */

@@ -343,15 +343,25 @@ static size_t model_end(const struct settling *s, const struct ckpt_dcp_name *na
     return 0;
 }
 
-/* A container whose tensors are never weights. */
+/* How containers whose tensors are never weights begin. */
+static const char *const others[] = {"optim",     "train_state",  "lr_scheduler",
+                                     "scheduler", "dataloader",   "data_loader",
+                                     "rng",       "random_state", "extra"};
+enum { NOTHERS = sizeof others / sizeof others[0] };
+
+bool ckpt_dcp_may_be_weights(const char *stored)
+{
+    for (int i = 0; i < NOTHERS; i++)
+        if (!strncmp(stored, others[i], strlen(others[i])))
+            return false;
+    return !fsdp_text_ends(stored, "_extra_state");
+}
+
 static bool is_other(const struct ckpt_pk *path)
 {
-    static const char *const names[] = {"optim",     "train_state",  "lr_scheduler",
-                                        "scheduler", "dataloader",   "data_loader",
-                                        "rng",       "random_state", "extra"};
-    for (size_t i = 0; path && i < sizeof names / sizeof names[0]; i++)
+    for (int i = 0; path && i < NOTHERS; i++)
         for (size_t k = 0; k + 1 < path->nitems; k++)
-            if (starts_with(ckpt_pk_item(path, k), names[i]))
+            if (starts_with(ckpt_pk_item(path, k), others[i]))
                 return true;
     return false;
 }

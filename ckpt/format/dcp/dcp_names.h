@@ -40,6 +40,9 @@ int ckpt_dcp_names_settle(struct ckpt_dcp_name *names, size_t count, struct fsdp
 /* The tensor's name here: its own one; with its containers where these are not at the root, or
  * where two tensors have the same own name. Borrowed, part of stored. */
 const char *ckpt_dcp_name_here(const struct ckpt_dcp_name *name);
+/* May a value of this name hold weights? Not that of an optimizer, a scheduler, a data loader, a
+ * random state or a module's extra state. */
+bool ckpt_dcp_may_be_weights(const char *stored);
 /* Is this the flat parameter of an FSDP1 unit, whose shards only the same job can read? */
 bool ckpt_dcp_is_flat_param(const char *stored);
 

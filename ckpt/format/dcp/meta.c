@@ -90,18 +90,12 @@ static json_t *container_of(const char *name, const char *stored, const char *ot
     return path;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 /* ["optim", "state", "layers.0.weight", "exp_avg"] of state.layers.0.weight.exp_avg */
 static json_t *path_of(const char *name, enum ckpt_role role, const char *stored)
 {
     const char *last = strrchr(name, '.');
     bool of_state = !strncmp(name, "state.", 6) && last && last > name + 6;
-    if (stored && !ends_with(stored, name))
+    if (stored && !fsdp_text_ends(stored, name))
         stored = NULL;
     bool contained = role == CKPT_ROLE_OPTIM || (stored && strlen(stored) > strlen(name));
     if (role == CKPT_ROLE_MODEL) {

@@ -512,7 +512,8 @@ static int values_read(struct reader *r, struct fsdp_err *err)
         if (rc == FSDP_OK)
             rc = place_look_up(&at, r, place, err);
         if (rc == FSDP_OK)
-            rc = ckpt_dcp_value(&value, ckpt, at.file, at.pos, at.nbytes, name, err);
+            rc = ckpt_dcp_value(&value, ckpt, &(struct ckpt_blob_place){at.file, at.pos, at.nbytes},
+                                name, err);
         if (rc == FSDP_OK && json_object_set_new(values, name, value))
             rc = BAD("'%s': '%s' is not a name in UTF-8", r->path, name);
         fsdp_free(name);

@@ -82,18 +82,12 @@ int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_er
     return FSDP_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 /* How surely a tensor or value of this name is the training step; 0: it is not. An optimizer's own
  * counter is what its bias correction goes by. */
 static int step_rank(const char *stored, enum ckpt_role role)
 {
     if (role == CKPT_ROLE_OPTIM)
-        return ends_with(stored, ".step") ? 3 : 0;
+        return fsdp_text_ends(stored, ".step") ? 3 : 0;
     if (!strcmp(stored, "train_state.step"))
         return 2;
     return !strcmp(stored, "step") || !strcmp(stored, "global_step");
@@ -164,7 +158,7 @@ static void roles_settle(struct ckpt *ckpt)
         const struct fsdp_tensor *param = at < 0 ? NULL : &layout->tensors[at].tensor;
         bool same =
             param && layout->tensors[at].role == CKPT_ROLE_MODEL && is_slot(&t->tensor, param);
-        if (!same || ends_with(t->tensor.name, ".step"))
+        if (!same || fsdp_text_ends(t->tensor.name, ".step"))
             t->role = CKPT_ROLE_OTHER;
     }
 }

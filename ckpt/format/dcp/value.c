@@ -5,6 +5,7 @@
 
 #include "blob.h"
 #include "dcp.h"
+#include "dcp_names.h"
 
 struct writer {
     size_t room; /* values that may still be made: shared ones are written out each time */
@@ -193,24 +194,41 @@ json_t *ckpt_dcp_json(const struct ckpt_pk *value, const char **why)
     return out;
 }
 
-int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, int file, uint64_t pos, uint64_t nbytes,
+/* A merge that would need it fails and names it; --exclude leaves it out. */
+static int keep_unread(struct ckpt *ckpt, const char *name, struct fsdp_err *err)
+{
+    char *why = fsdp_sprintf(err,
+                             "'%s': '%s' is a Python value that holds tensors, which are not read; "
+                             "save it with flatten_state_dict=True, and in lists instead of tuples",
+                             ckpt->path, name);
+    const int rc = why ? ckpt_unread_add(ckpt, name, name, CKPT_ROLE_MODEL, why, err) : FSDP_ENOMEM;
+
+    fsdp_free(why);
+    return rc;
+}
+
+int ckpt_dcp_value(json_t **out, struct ckpt *ckpt, const struct ckpt_blob_place *at,
                    const char *name, struct fsdp_err *err)
 {
     const char *reason = NULL;
     struct fsdp_err why = FSDP_ERR_INIT;
     struct ckpt_pickle pickle = {0};
+    bool has_tensors;
     char *data;
-    int rc = ckpt_blob_value(&pickle, &data, ckpt, file, pos, nbytes, name, &why);
+    int rc = ckpt_blob_value(&pickle, &data, &has_tensors, ckpt, at, name, &why);
     if (rc != FSDP_OK && rc != FSDP_EUNSUPPORTED)
         return fsdp_err_pass(err, rc, &why);
     *out = rc == FSDP_OK ? ckpt_dcp_json(pickle.root, &reason) : NULL;
-    if (!*out) {
-        reason = rc ? why.text : reason;
+    reason = rc ? why.text : reason;
+    rc = FSDP_OK;
+    if (!*out && has_tensors && ckpt_dcp_may_be_weights(name))
+        rc = keep_unread(ckpt, name, err);
+    else if (!*out)
         fsdp_log(FSDP_LOG_WARN, "'%s': the Python value '%s' is left out: %s", ckpt->path, name,
                  reason);
-        *out = json_pack("{s:s}", "unreadable", reason);
-    }
+    if (!*out && rc == FSDP_OK && !(*out = json_pack("{s:s}", "unreadable", reason)))
+        rc = fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", name);
     ckpt_pickle_free(&pickle);
     fsdp_free(data);
-    return *out ? FSDP_OK : fsdp_err_set(err, FSDP_ENOMEM, "'%s': out of memory", name);
+    return rc;
 }

@@ -57,17 +57,11 @@ const struct ckpt_gguf_file_type *ckpt_gguf_file_type_like(enum fsdp_dtype dtype
 
 /* ---- the mix --------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t a = strlen(name), b = strlen(end);
-    return a >= b && !strcmp(name + a - b, end);
-}
-
 /* Tensors that stay F32: small ones, and those that a rounding would hurt most. */
 static bool stays_f32(const char *name, int ndim)
 {
-    return ndim < 2 || !ends_with(name, ".weight") || ends_with(name, "_norm.weight") ||
-           ends_with(name, "ffn_gate_inp.weight") || !strcmp(name, "position_embd.weight");
+    return ndim < 2 || !fsdp_text_ends(name, ".weight") || fsdp_text_ends(name, "_norm.weight") ||
+           fsdp_text_ends(name, "ffn_gate_inp.weight") || !strcmp(name, "position_embd.weight");
 }
 
 /* The first and the last eighth of the layers, and each third of the others. */

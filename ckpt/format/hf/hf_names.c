@@ -5,16 +5,10 @@
 
 #include "hf_names.h"
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 bool ckpt_hf_is_weights(const char *name)
 {
     return name[0] != '.' &&
-           (ends_with(name, ".safetensors") || ends_with(name, ".safetensors.zst"));
+           (fsdp_text_ends(name, ".safetensors") || fsdp_text_ends(name, ".safetensors.zst"));
 }
 
 bool ckpt_hf_names_file(const char *path)
@@ -25,7 +19,7 @@ bool ckpt_hf_names_file(const char *path)
 
 bool ckpt_hf_is_index(const char *name)
 {
-    return ends_with(name, ".safetensors.index.json");
+    return fsdp_text_ends(name, ".safetensors.index.json");
 }
 
 bool ckpt_hf_is_whole(const char *name)
@@ -34,7 +28,7 @@ bool ckpt_hf_is_whole(const char *name)
     const size_t n = sizeof front - 1;
     return ckpt_hf_is_weights(name) || ckpt_hf_is_index(name) ||
            (!strncmp(name, front, n) && (name[n] == '-' || name[n] == '.') &&
-            (ends_with(name, ".bin") || ends_with(name, ".bin.index.json")));
+            (fsdp_text_ends(name, ".bin") || fsdp_text_ends(name, ".bin.index.json")));
 }
 
 bool ckpt_hf_is_sharded(const char *name)
@@ -68,11 +62,11 @@ bool ckpt_hf_is_companion(const char *name)
 bool ckpt_hf_is_extra(const char *name)
 {
     static const char *const ends[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
-    if (name[0] == '.' || ends_with(name, ".index.json") ||
+    if (name[0] == '.' || fsdp_text_ends(name, ".index.json") ||
         !strcmp(name, "trainer_state.json")) /* of a run of transformers, not of its model */
         return false;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (ends_with(name, ends[i]))
+        if (fsdp_text_ends(name, ends[i]))
             return true;
     return false;
 }

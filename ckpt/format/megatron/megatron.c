@@ -36,12 +36,6 @@ struct reader {
     uint64_t first_layer; /* of the stage */
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 /* Rows of a weight of the stage; 0: there is none. */
 static uint64_t dim_of(const struct ckpt_pk *model, const char *name, const char *from,
                        const char *to, int dim)
@@ -73,13 +67,13 @@ static enum share share_of(const struct ckpt_pk *model, const char *name, uint64
     static const char *const fc1[] = {"linear_fc1.weight", "linear_fc1.bias"};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (ends_with(name, rows[i]))
+        if (fsdp_text_ends(name, rows[i]))
             return ROWS;
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
-        if (ends_with(name, columns[i]))
+        if (fsdp_text_ends(name, columns[i]))
             return COLUMNS;
     for (size_t i = 0; i < sizeof fc1 / sizeof fc1[0]; i++)
-        if (ends_with(name, fc1[i]))
+        if (fsdp_text_ends(name, fc1[i]))
             return share_of_fc1(model, name, fc1[i], nrows);
     return SAME;
 }

@@ -98,30 +98,22 @@ struct header {
     struct fsdp_trace_share share;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double trace_clock_offset(const double *mine, const double *root, int nticks)
 {
     double ahead[NTICKS];
     nticks = nticks < NTICKS ? nticks : NTICKS;
     for (int i = 0; i < nticks; i++)
         ahead[i] = mine[i] - root[i];
-    qsort(ahead, (size_t)nticks, sizeof *ahead, by_value);
+    qsort(ahead, (size_t)nticks, sizeof *ahead, fsdp_compare_doubles);
     return nticks > 0 ? ahead[nticks / 2] : 0;
 }
 
 static uint64_t clock_id(void)
 {
-    char text[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    size_t nbytes = file ? fread(text, 1, sizeof text, file) : 0;
-    if (file)
-        fclose(file);
-    return fsdp_hash(FSDP_HASH_SEED, text, nbytes);
+    char id[FSDP_BOOT_ID_NBYTES];
+
+    fsdp_boot_id(id);
+    return fsdp_hash(FSDP_HASH_SEED, id, strlen(id));
 }
 
 struct gathered {

@@ -451,6 +451,8 @@ const char *fsdp_nbytes_text(char out[FSDP_NBYTES_TEXT], uint64_t nbytes);
 enum { FSDP_COUNT_TEXT = 32 };
 const char *fsdp_count_text(char out[FSDP_COUNT_TEXT], uint64_t count);
 const char *fsdp_rate_text(char out[FSDP_COUNT_TEXT], double rate);
+/* Does the text end so? */
+bool fsdp_text_ends(const char *text, const char *end);
 /* Does the shell pattern (*, ?, [...]) match the whole name? A star takes dots too. */
 bool fsdp_glob_match(const char *pattern, const char *name);
 
@@ -481,9 +483,28 @@ int fsdp_file_read(char **out, size_t *nbytes, const char *path, size_t max_nbyt
 int fsdp_file_stream(FILE **out, const char *path, struct fsdp_err *err);
 /* Do both paths lead to one file or folder, by links or other names? False where one is missing. */
 bool fsdp_file_is_same(const char *a, const char *b);
+/* Called with a stream to write to, which it does not close. */
+typedef int fsdp_file_write_f(FILE *to, const void *ctx, struct fsdp_err *err);
+/* Writes a file under another name next to it, PATH.tmpPID, and then gives it its own (rename): a
+ * reader finds the old file or all of the new one. On failure the old one stays, and nothing is left.
+ * A link in its place is replaced; the data is not synced to disk. Errors: write's, or those of
+ * fsdp_err_sys. */
+int fsdp_file_replace(const char *path, fsdp_file_write_f *write, const void *ctx,
+                      struct fsdp_err *err);
+/* Makes a folder and those above it, with mkdir(2)'s mode. Those that are there stay as they are.
+ * Errors: those of fsdp_err_sys, with the folder. */
+int fsdp_folder_make(const char *path, unsigned mode, struct fsdp_err *err);
+/* The same with the folders that a file's path names. */
+int fsdp_folder_make_above(const char *file, unsigned mode, struct fsdp_err *err);
 /* Makes a new folder of this process's own, in $TMPDIR or /tmp, whose name begins with `name`. *out:
  * its path, freed with fsdp_free. Errors: those of fsdp_err_sys. */
 int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err);
+
+/* Of this start of the machine, 36 characters; "" where the system has none. */
+enum { FSDP_BOOT_ID_NBYTES = 37 };
+void fsdp_boot_id(char out[FSDP_BOOT_ID_NBYTES]);
+/* For qsort: doubles from the least on. */
+int fsdp_compare_doubles(const void *a, const void *b);
 
 /* Seconds on CLOCK_MONOTONIC. */
 double fsdp_time_now(void);

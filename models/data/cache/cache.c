@@ -42,24 +42,6 @@ int data_cache_folder(char **out, const char *setting, struct fsdp_err *err)
     return *out ? FSDP_OK : FSDP_ENOMEM;
 }
 
-static int make_folders(const char *folder, struct fsdp_err *err)
-{
-    char *path = fsdp_strdup(folder, err);
-    int rc = path ? FSDP_OK : FSDP_ENOMEM;
-
-    for (char *slash = path; rc == FSDP_OK && slash;) {
-        slash = strchr(slash + 1, '/');
-        if (slash)
-            *slash = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            rc = fsdp_err_sys(err, errno, "data.cache: %s", path);
-        if (slash)
-            *slash = '/';
-    }
-    fsdp_free(path);
-    return rc;
-}
-
 static uint64_t key_of(const struct encode_opts *opts, uint64_t source_hash)
 {
     const uint64_t facts[] = {KEY_VERSION, opts->format, opts->skip_bad_lines,
@@ -72,7 +54,7 @@ int data_cache_key(uint64_t *out, const char *folder, const struct encode_opts *
 {
     uint64_t id, hash;
 
-    FSDP_TRY(make_folders(folder, err));
+    FSDP_TRY(fsdp_err_prefix(err, fsdp_folder_make(folder, 0777, err), "data.cache: "));
     FSDP_TRY(data_seen_id(&id, opts, err));
     if (!data_seen_get(&hash, folder, id)) {
         FSDP_TRY(encode_source_hash(&hash, opts, err));

@@ -64,17 +64,11 @@ bool data_seen_get(uint64_t *hash, const char *folder, uint64_t id)
     return found;
 }
 
-static void put_file(const char *path, uint64_t hash)
+static int put_hash(FILE *to, const void *hash, struct fsdp_err *err)
 {
-    char *part = fsdp_sprintf(NULL, "%s.%ld", path, (long)getpid());
-    FILE *out = part ? fopen(part, "wx") : NULL;
-
-    if (out) {
-        fprintf(out, "%016" PRIx64 "\n", hash);
-        if (fclose(out) || rename(part, path))
-            unlink(part);
-    }
-    fsdp_free(part);
+    (void)err; /* the stream remembers */
+    fprintf(to, "%016" PRIx64 "\n", *(const uint64_t *)hash);
+    return FSDP_OK;
 }
 
 void data_seen_put(const char *folder, uint64_t id, uint64_t hash)
@@ -83,7 +77,7 @@ void data_seen_put(const char *folder, uint64_t id, uint64_t hash)
     char *path = seen ? fsdp_sprintf(NULL, "%s/%016" PRIx64, seen, id) : NULL;
 
     if (path && (!mkdir(seen, 0777) || errno == EEXIST))
-        put_file(path, hash);
+        fsdp_file_replace(path, put_hash, &hash, NULL);
     fsdp_free(path);
     fsdp_free(seen);
 }

@@ -73,12 +73,6 @@ static int meet(struct meetings *m, struct sweep *s, struct collective *c, struc
     return fsdp_lane_sync(s->lane, err);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool share_cores(const struct sweep *s)
 {
     return (int)sysconf(_SC_NPROCESSORS_ONLN) < s->opts->node_nranks;
@@ -107,7 +101,7 @@ static int time_meetings(double *seconds, struct sweep *s, struct collective *c,
     }
     fsdp_free(all);
     FSDP_TRY(fsdp_oob_agree(oob, rc, err));
-    qsort(own, MEETINGS, sizeof *own, by_value);
+    qsort(own, MEETINGS, sizeof *own, fsdp_compare_doubles);
     double mine[2] = {own[MEETINGS / 2], sweep_mean(own, MEETINGS)};
 
     if (share_cores(s)) /* turns are the rule there, and part of each size */

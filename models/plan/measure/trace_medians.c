@@ -4,17 +4,11 @@
 
 #include "trace_file.h"
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double trace_file_median(double *values, int n)
 {
     if (n < 1)
         return 0;
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    qsort(values, (size_t)n, sizeof *values, fsdp_compare_doubles);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 

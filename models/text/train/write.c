@@ -132,39 +132,32 @@ static json_t *config_json(const struct vocab_train *t)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Gives a file that is complete its name. */
-static int write_json(const json_t *json, const char *part, const char *path, struct fsdp_err *err)
-{
-    int fd;
+struct json_file {
+    const json_t *json;
+    const char *path;
+};
 
-    FSDP_TRY(fsdp_file_open(&fd, part, O_WRONLY | O_CREAT | O_TRUNC, err));
-    FILE *out = fdopen(fd, "w");
-    if (!out) {
-        close(fd);
-        return fsdp_err_set(err, FSDP_ENOMEM, "%s: no memory to write it", part);
-    }
-    const bool written =
-        json_dumpf(json, out, JSON_INDENT(2)) == 0 && fflush(out) == 0 && fsync(fd) == 0;
-    const int why = errno;
-    if ((fclose(out) != 0 || !written) || rename(part, path) != 0) {
-        const int rc = fsdp_err_sys(err, written ? errno : why, "%s: cannot write", path);
-        unlink(part);
-        return rc;
-    }
+/* It reaches the disk before it takes its name. */
+static int put_json(FILE *to, const void *ctx, struct fsdp_err *err)
+{
+    const struct json_file *file = ctx;
+
+    if (json_dumpf(file->json, to, JSON_INDENT(2)) || fflush(to) || fsync(fileno(to)))
+        return fsdp_err_sys(err, errno, "cannot write '%s'", file->path);
     return FSDP_OK;
 }
 
 static int write_file(json_t *json, const char *folder, const char *name, struct fsdp_err *err)
 {
     char *path = fsdp_sprintf(err, "%s/%s", folder, name);
-    char *part = path ? fsdp_sprintf(err, "%s.part", path) : NULL;
+    const struct json_file file = {json, path};
     int rc = FSDP_ENOMEM;
 
-    if (part)
-        rc = json ? write_json(json, part, path, err)
-                  : fsdp_err_set(err, FSDP_ENOMEM, "%s: no memory to write it", path);
+    if (path && json)
+        rc = fsdp_file_replace(path, put_json, &file, err);
+    else if (path)
+        fsdp_err_set(err, FSDP_ENOMEM, "%s: no memory to write it", path);
     json_decref(json);
-    fsdp_free(part);
     fsdp_free(path);
     return rc;
 }
@@ -174,7 +167,7 @@ int vocab_train_write(const struct vocab_train *t, const char *folder, struct fs
     if (!t->finished)
         return fsdp_err_set(err, FSDP_EINVAL, "%s: the vocabulary is not finished", folder);
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return fsdp_err_sys(err, errno, "%s: cannot make the folder", folder);
+        return fsdp_err_sys(err, errno, "cannot create the folder '%s'", folder);
     FSDP_TRY(write_file(vocab_train_json(t), folder, "tokenizer.json", err));
     return write_file(config_json(t), folder, "tokenizer_config.json", err);
 }

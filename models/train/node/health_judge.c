@@ -51,12 +51,6 @@ void health_fold(struct health *rows, const struct health *ranks, const struct f
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 enum which { LOWER, UPPER };
 
 /* Of a member of all rows, those that were not measured (0) left out; `which`: of the middle two. 0
@@ -74,7 +68,7 @@ static double median(const struct health *rows, int nnodes, size_t member, enum 
         if (value > 0)
             values[nvalues++] = value;
     }
-    qsort(values, (size_t)nvalues, sizeof *values, by_value);
+    qsort(values, (size_t)nvalues, sizeof *values, fsdp_compare_doubles);
     double found = nvalues ? values[which == LOWER ? (nvalues - 1) / 2 : nvalues / 2] : 0;
     fsdp_free(values);
     return found;

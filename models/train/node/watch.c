@@ -76,12 +76,6 @@ int watch_hung(const struct watch_beat *beats, int nranks, double deadline_s)
     return late ? last : -1;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int watch_slowest(const struct watch_beat *beats, int nranks)
 {
     int slowest = 0;
@@ -105,7 +99,7 @@ int watch_straggler(const struct watch_beat *beats, int nranks, double *median_s
         return -1;
     for (int r = 0; r < nranks && nsample < MAX_SAMPLE; r++)
         sample[nsample++] = beats[r].busy_s;
-    qsort(sample, (size_t)nsample, sizeof *sample, by_value);
+    qsort(sample, (size_t)nsample, sizeof *sample, fsdp_compare_doubles);
     *median_s = sample[(nsample - 1) / 2];
     return beats[slowest].busy_s > 1.5 * *median_s ? slowest : -1;
 }

@@ -21,21 +21,8 @@ static int put_page(FILE *to, const void *html, struct fsdp_err *err)
 
 static int publish_page(const struct html *html, struct fsdp_err *err)
 {
-    const int rc = publish_file(html->path, put_page, html, err);
+    const int rc = fsdp_file_replace(html->path, put_page, html, err);
     return rc ? fsdp_err_prefix(err, rc, "report: ") : FSDP_OK;
-}
-
-static int make_parents(char *path, struct fsdp_err *err)
-{
-    int rc = FSDP_OK;
-
-    for (char *slash = strchr(path + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            rc = fsdp_err_sys(err, errno, "report: cannot create folder %s", path);
-        *slash = '/';
-    }
-    return rc;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -91,10 +78,7 @@ static void free_html(struct html *html)
 
 static int begin_report(struct html *html, const char *path, struct fsdp_err *err)
 {
-    char *folders = fsdp_strdup(path, err);
-    const int rc = folders ? make_parents(folders, err) : FSDP_ENOMEM;
-    fsdp_free(folders);
-    FSDP_TRY(rc);
+    FSDP_TRY(fsdp_err_prefix(err, fsdp_folder_make_above(path, 0777, err), "report: "));
     FSDP_TRY(publish_place(&html->path, path, HTML_MARK, html->run->config->log.metrics, "log.html",
                            err));
     FSDP_TRY(curves_run_create(&html->steps, html_keys, HTML_NCOLUMNS - RUN_NFIXED, err));

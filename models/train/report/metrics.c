@@ -17,24 +17,6 @@ struct metrics {
     char *path;
 };
 
-/* Creates the folders above a file. */
-static int make_parents(const char *path, struct fsdp_err *err)
-{
-    char *copy = fsdp_strdup(path, err);
-
-    if (!copy)
-        return FSDP_ENOMEM;
-    int rc = FSDP_OK;
-    for (char *slash = strchr(copy + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-            rc = fsdp_err_sys(err, errno, "metrics: cannot create folder %s", copy);
-        *slash = '/';
-    }
-    fsdp_free(copy);
-    return rc;
-}
-
 /* ---- what a resume cuts off ------------------------------------------------------------------ */
 
 static bool is_regular(const char *path)
@@ -218,7 +200,7 @@ static int open_to_append(int *out, const char *path, struct fsdp_err *err)
 
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err)
 {
-    FSDP_TRY(make_parents(path, err));
+    FSDP_TRY(fsdp_err_prefix(err, fsdp_folder_make_above(path, 0777, err), "metrics: "));
     FSDP_TRY(move_later(path, step, err));
     struct metrics *metrics = fsdp_alloc(1, sizeof *metrics, "metrics", err);
     if (!metrics)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "process.h"
+#include "fsdp/base.h"
 
 /* The 22nd word of /proc/PID/stat, counted behind the name, which may hold anything; -1: no such
  * process, or one that has ended and that nobody has asked for. */
@@ -28,13 +29,9 @@ static int64_t begun_of(int pid)
 
 static void read_place(char *out, size_t out_nbytes)
 {
-    char boot[64] = "", names[64] = "";
-    FILE *in = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (in && !fgets(boot, sizeof boot, in))
-        boot[0] = 0;
-    if (in)
-        fclose(in);
-    boot[strcspn(boot, "\n")] = 0;
+    char boot[FSDP_BOOT_ID_NBYTES], names[64] = "";
+
+    fsdp_boot_id(boot);
     ssize_t len = readlink("/proc/self/ns/pid", names, sizeof names - 1);
     names[len > 0 ? len : 0] = 0;
     if (boot[0] && names[0])

@@ -122,7 +122,7 @@ static int put_all(FILE *to, const void *ctx, struct fsdp_err *err)
 
 static int write_file(const struct prometheus *p, struct fsdp_err *err)
 {
-    const int rc = publish_file(p->path, put_all, p, err);
+    const int rc = fsdp_file_replace(p->path, put_all, p, err);
     return rc ? fsdp_err_prefix(err, rc, "Prometheus: ") : FSDP_OK;
 }
 

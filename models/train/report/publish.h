@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * publish.h: a file that is written again and again, and that readers see whole: the report, the
- * metrics for Prometheus. What is there already is replaced only where it is the file of a run.
+ * publish.h: where a file is that a run replaces again and again (fsdp_file_replace): the report,
+ * the metrics for Prometheus. What is there already is replaced only where it is the file of a run.
  */
 #ifndef PUBLISH_H
 #define PUBLISH_H
-
-#include <stdio.h>
 
 #include "fsdp/base.h"
 
@@ -15,10 +13,5 @@
  * is somebody else's. FSDP_EINVAL: it is no regular file. `key` is the setting that named it. */
 int publish_place(char **out, const char *path, const char *mark, const char *metrics,
                   const char *key, struct fsdp_err *err);
-
-typedef int publish_f(FILE *to, const void *ctx, struct fsdp_err *err);
-
-/* Replaces the file by what `write` writes. On failure the old one stays. */
-int publish_file(const char *path, publish_f *write, const void *ctx, struct fsdp_err *err);
 
 #endif

@@ -271,25 +271,6 @@ int tfevents_end(struct tfevents *e, struct fsdp_err *err)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int make_folders(const char *folder, struct fsdp_err *err)
-{
-    char *copy = fsdp_strdup(folder, err);
-    int rc = copy ? FSDP_OK : FSDP_ENOMEM;
-
-    for (char *at = copy; at && rc == FSDP_OK;) {
-        char *slash = strchr(at + 1, '/');
-        if (slash)
-            *slash = 0;
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
-            rc = fsdp_err_sys(err, errno, "TensorBoard: cannot create folder %s", copy);
-        if (slash)
-            *slash = '/';
-        at = slash;
-    }
-    fsdp_free(copy);
-    return rc;
-}
-
 /* The latest second in the names of files, -1: there are none. What is longer than a time is no
  * time. */
 static int64_t latest_second(const char *folder)
@@ -345,7 +326,7 @@ static int write_start(struct tfevents *e, int64_t after, double wall, struct fs
 int tfevents_open(struct tfevents **out, const char *folder, int64_t after, double wall,
                   struct fsdp_err *err)
 {
-    FSDP_TRY(make_folders(folder, err));
+    FSDP_TRY(fsdp_err_prefix(err, fsdp_folder_make(folder, 0777, err), "TensorBoard: "));
     struct tfevents *e = fsdp_alloc(1, sizeof *e, "event file", err);
     if (!e)
         return FSDP_ENOMEM;

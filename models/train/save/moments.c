@@ -17,17 +17,11 @@ static const struct ckpt_tensor *find_moment(const struct train_moments *m, int 
     return len < (int)sizeof name ? ckpt_tensor_find(m->ckpt, name) : NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
 static bool holds_kind(const struct ckpt *ckpt, const char *kind)
 {
     for (int i = 0; i < ckpt_ntensors(ckpt); i++) {
         const struct ckpt_tensor *t = ckpt_tensor_at(ckpt, i);
-        if (t->kind == FSDP_SLICE_OPTIM && ends_with(t->tensor.name, kind))
+        if (t->kind == FSDP_SLICE_OPTIM && fsdp_text_ends(t->tensor.name, kind))
             return true;
     }
     return false;
@@ -171,7 +165,7 @@ static bool is_moment(const char *name)
     static const char *const others[] = {".ema", ".step", ".max_exp_avg_sq"};
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (ends_with(name, others[i]))
+        if (fsdp_text_ends(name, others[i]))
             return false;
     return true;
 }
@@ -313,7 +307,7 @@ static int refuse_numbers(const struct train_moments *m, struct fsdp_err *err)
 {
     for (int t = 0; ckpt_format(m->ckpt) == CKPT_TORCH && t < ckpt_ntensors(m->ckpt); t++) {
         const char *stored = ckpt_tensor_at(m->ckpt, t)->stored, *at = strstr(stored, "state.");
-        if (at && at[6] >= '0' && at[6] <= '9' && ends_with(stored, ".exp_avg"))
+        if (at && at[6] >= '0' && at[6] <= '9' && fsdp_text_ends(stored, ".exp_avg"))
             return fsdp_err_set(
                 err, FSDP_EUNSUPPORTED,
                 "%s: its optimizer's state is by numbers ('%s'), which do not say of which "
@@ -373,7 +367,7 @@ static int visit(void *ctx, enum fsdp_slice_kind kind, const struct fsdp_slice *
         int param = param_of_state(v->m, slice->tensor.name);
         bool fresh = param >= 0 && v->m->fresh[param];
         /* An average that is not written begins as the weights (fsdp_state_loaded). */
-        if (ends_with(slice->tensor.name, ".ema") && (fresh || v->m->average_fresh))
+        if (fsdp_text_ends(slice->tensor.name, ".ema") && (fresh || v->m->average_fresh))
             return FSDP_OK;
         if (fresh)
             return write_zeros(slice, io, err);
