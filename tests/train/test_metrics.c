@@ -104,7 +104,13 @@ static void check_resume(void)
     ok(metrics_write(m, &row, &err) == FSDP_OK &&
            strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
        "and it continues behind them");
+    struct metrics *second = NULL;
+    ok(metrics_open(&second, file, 0, &err) == FSDP_EEXIST && strstr(err.text, file) &&
+           strstr(content(), "{\"step\": 2}\n{\"step\": 3, ") != NULL,
+       "a second run is refused, and loses no line of the first: %s", err.text);
     metrics_close(m);
+    ok(metrics_open(&second, file, 3, &err) == FSDP_OK, "until that has ended: %s", err.text);
+    metrics_close(second);
     put("{\"step\": 1}\n");
     ok(metrics_open(&m, file, 0, &err) == FSDP_OK && !content()[0], "a run from 0 starts anew");
     ok(!strcmp(redone(), "{\"step\": 3}\n{\"step\": 4}\n{\"step\": 1}\n"),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "metrics_table.h"
@@ -46,6 +47,7 @@ struct cut {
     char *kept_path, *redone_path;
     FILE *from, *kept, *redone;
     bool changed, has_rows, has_others; /* lines that are whole and no rows */
+    int nredone;
 };
 
 static int cut_open(struct cut *cut, const char *path, struct fsdp_err *err)
@@ -67,6 +69,7 @@ static int cut_open(struct cut *cut, const char *path, struct fsdp_err *err)
 /* The file of what is done again comes with its first line. */
 static int cut_redone(struct cut *cut, const char *line, size_t nbytes, struct fsdp_err *err)
 {
+    cut->nredone++;
     if ((!cut->redone && !(cut->redone = fopen(cut->redone_path, "a"))) ||
         fwrite(line, 1, nbytes, cut->redone) != nbytes)
         return fsdp_err_sys(err, errno, "metrics: %s", cut->redone_path);
@@ -139,13 +142,16 @@ static int move_later(const char *path, int64_t step, struct fsdp_err *err)
 {
     struct cut cut = {0};
 
-    if (!is_regular(path)) /* a pipe or a terminal has no past */
-        return FSDP_OK;
     int rc = cut_open(&cut, path, err);
     if (rc == FSDP_OK)
         rc = cut_lines(&cut, step, err);
     if (rc == FSDP_OK)
         rc = check_rows(&cut, err);
+    if (rc == FSDP_OK && !step && cut.nredone)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s' has %d line%s of an earlier run, and this one begins at step 1: they are "
+                 "moved to '%s'",
+                 cut.path, cut.nredone, cut.nredone == 1 ? "" : "s", cut.redone_path);
     return cut_close(&cut, rc, err);
 }
 
@@ -198,16 +204,59 @@ static int open_to_append(int *out, const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Until it is closed: a second run would move the lines of the first. One that was killed may take
+ * a moment to end. */
+static int lock_file(const struct metrics *metrics, struct fsdp_err *err)
+{
+    enum { TRIES = 30, WAIT_NS = 100000000 };
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    for (int i = 0; i < TRIES; i++) {
+        if (!fcntl(metrics->fd, F_OFD_SETLK, &whole) || (errno != EAGAIN && errno != EACCES))
+            return FSDP_OK; /* or the file system has no locks */
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+    }
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "metrics: another run is writing '%s'; name another file for this one",
+                        metrics->path);
+}
+
+/* What is kept may be a new file, which has the name now. */
+static int follow_name(struct metrics *metrics, struct fsdp_err *err)
+{
+    struct stat mine, named;
+
+    if (fstat(metrics->fd, &mine) || stat(metrics->path, &named) ||
+        (mine.st_dev == named.st_dev && mine.st_ino == named.st_ino))
+        return FSDP_OK;
+    const int old = metrics->fd;
+    metrics->fd = -1;
+    int rc = open_to_append(&metrics->fd, metrics->path, err);
+    if (rc == FSDP_OK)
+        rc = lock_file(metrics, err);
+    close(old);
+    return rc;
+}
+
+static int open_file(struct metrics *metrics, int64_t step, struct fsdp_err *err)
+{
+    FSDP_TRY(open_to_append(&metrics->fd, metrics->path, err));
+    if (!is_regular(metrics->path))
+        return FSDP_OK;
+    FSDP_TRY(lock_file(metrics, err));
+    FSDP_TRY(move_later(metrics->path, step, err));
+    return follow_name(metrics, err);
+}
+
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err)
 {
     FSDP_TRY(fsdp_err_prefix(err, fsdp_folder_make_above(path, 0777, err), "metrics: "));
-    FSDP_TRY(move_later(path, step, err));
     struct metrics *metrics = fsdp_alloc(1, sizeof *metrics, "metrics", err);
     if (!metrics)
         return FSDP_ENOMEM;
     metrics->fd = -1;
     metrics->path = fsdp_strdup(path, err);
-    int rc = metrics->path ? open_to_append(&metrics->fd, path, err) : FSDP_ENOMEM;
+    const int rc = metrics->path ? open_file(metrics, step, err) : FSDP_ENOMEM;
     if (rc)
         metrics_close(metrics);
     else

@@ -65,9 +65,8 @@ struct metrics_row {
 
 /* Opens path for appending, creating its folder. Lines of steps after `step`, which will be done
  * again, are first moved to the end of the file PATH.redone; unfinished lines and lines that are no
- * metrics are dropped. What is kept goes to a new file that takes the old one's name. Local,
- * blocks.
- */
+ * metrics are dropped. What is kept goes to a new file that takes the old one's name. The file is
+ * locked until it is closed: FSDP_EEXIST if another run writes it. Local, blocks. */
 int metrics_open(struct metrics **out, const char *path, int64_t step, struct fsdp_err *err);
 /* Appends one line in one write: 9 significant digits, null where a number is not finite. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct fsdp_err *err);
