@@ -221,7 +221,8 @@ const struct fsdp_tunable config_table[] = {
         "never: begin anew; or the path of a checkpoint to begin from, whose job, requeued by "
         "Slurm, resumes from its own newest"),
     ROW(checkpoint, data_position, CHOICE, "restore", "restore|restart",
-        "On resume. restore: continue at the same place of the data, and refuse other data; "
+        "On resume. restore: continue at the same place of the data, and refuse data of other "
+        "files, sizes or settings, and tokenized texts of other contents; "
         "restart: begin with the first row"),
     ROW(checkpoint, async, BOOL, "false", NULL,
         "Write checkpoints in the background, from a copy of the state in host memory"),

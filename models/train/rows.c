@@ -178,6 +178,26 @@ static void pad_rows(struct train_rows *r, int nrows, int B, size_t place)
     }
 }
 
+/* Of a step whose tokens count, or none does. A run that learns nothing must not look like one that
+ * trains. */
+static int tell_empty(struct train_rows *r, int64_t step, bool counts, struct fsdp_err *err)
+{
+    enum { MOST_EMPTY = 50 };
+
+    r->nempty = counts ? 0 : r->nempty + 1;
+    if (r->nempty == MOST_EMPTY)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "no token of the rows of %d steps in a row counts in the loss, so the "
+                            "run learns nothing: a chat needs a message with the role "
+                            "\"assistant\" that is not empty, a prompt a completion, and labels "
+                            "one that is not -100",
+                            MOST_EMPTY);
+    if (!counts && r->rank == 0)
+        fsdp_log(FSDP_LOG_WARN,
+                 "step %" PRId64 ": no token of its rows counts; its gradients are zero", step);
+    return FSDP_OK;
+}
+
 int train_rows_step(struct train_rows *r, const struct train_state *state, struct fsdp_oob *oob,
                     double *weight, struct fsdp_err *err)
 {
@@ -204,11 +224,7 @@ int train_rows_step(struct train_rows *r, const struct train_state *state, struc
         *weight += r->counts[rank].weight;
         r->ncounted += r->counts[rank].ntokens;
     }
-    if (!(*weight > 0) && r->rank == 0)
-        fsdp_log(FSDP_LOG_WARN,
-                 "step %" PRId64 ": no token of its rows counts; its gradients are zero",
-                 state->step + 1);
-    return FSDP_OK;
+    return tell_empty(r, state->step + 1, *weight > 0, err);
 }
 
 /* What part of the step's rows this micro-step has, on all ranks together. */

@@ -24,6 +24,7 @@ struct train_rows {
     float *weights;             /* (places, seq_len) where data has them, else NULL */
     struct train_count *counts; /* [ranks] where data has labels */
     uint64_t ncounted;          /* tokens of the latest step that count, on all ranks */
+    int nempty;                 /* steps in a row of which no token counts */
 };
 
 /* Local. A failed open is closed, too. */

@@ -8,6 +8,7 @@
 #include "train/save/moments.h"
 #include "train/setup/data.h"
 #include "train/setup/magnitudes.h"
+#include "train/setup/model_changes.h"
 #include "weights/weights.h"
 
 /* Rank 0 knows from its notes whether the job continues by itself. */
@@ -177,6 +178,8 @@ static int restore_state(struct train_start *s, struct ckpt *ckpt, int64_t step,
         FSDP_TRY(train_state_adopt(&saved, &s->loop->state, step, restart, path, err));
     else
         FSDP_TRY(train_state_read(&saved, ckpt_state_json(ckpt), path, err));
+    if (s->report->lead)
+        train_tell_model_changes(ckpt, s->parts->model_config);
     return train_state_resume(&s->loop->state, &saved, restart, path, err);
 }
 

@@ -105,5 +105,16 @@ ok $? "3 ranks take a step of no length from what the 4 saved"
 ok "$(same four/step-00000003 still/step-00000004 model; echo $?)" "and save the same weights to the bit"
 ok "$(! same four/step-00000003 four/step-00000006 model; echo $?)" "a step of some length does not"
 
+# A config.json that changed since the checkpoint, with the same shapes.
+cp model/config.json config.json.old && cp -r four changed && rm -r changed/step-00000006
+sed -E 's/("rope_theta": )[0-9.]+/\1500000.0/; s/("torch_dtype": )"[a-z0-9]+"/\1"bfloat16"/' -i model/config.json
+run -n 2 run.yaml checkpoint.path=changed log.metrics=
+ok "$([ $? = 0 ] && grep -q -E "config.json: 'rope_theta' is 500000.0 now, and was [0-9.]+ in changed/step-00000003" err &&
+    [ "$(grep -c 'config.json: ' err)" = 1 ]; echo $?)" "a resumed run tells what changed in config.json"
+cp config.json.old model/config.json
+cp -r four same && rm -r same/step-00000006
+run -n 2 run.yaml checkpoint.path=same log.metrics=
+ok "$([ $? = 0 ] && ! holds err 'config.json: '; echo $?)" "and nothing where nothing did"
+
 echo "1..$n"
 exit $bad

@@ -112,6 +112,9 @@ ok "$(holds log 'resumes from packed2/step-00000004'; echo $?)" "the same in two
 ok "$(cmp -s <(prints packed/step-00000008) <(prints packed2/step-00000008) &&
     [ -n "$(prints packed/step-00000008)" ] &&
     cmp -s <(numbers packed.jsonl) <(numbers packed2.jsonl); echo $?)" "is bit-equal, with what was dropped"
+for i in $(seq 150); do echo '{"input_ids": [65, 66, 67], "labels": [-100, -100, -100]}'; done >unlearned
+run -n 2 run.yaml $prompts data.path=unlearned checkpoint.path= checkpoint.interval=0 log.metrics= train.steps=60
+ok "$([ $? != 0 ] && holds err 'no token of the rows of 50 steps in a row counts in the loss'; echo $?)" "rows without a token to learn end it"
 run -n 2 run.yaml $prompts checkpoint.path=fast log.metrics=fast.jsonl model.attention_dropout=fast
 ok "$(cmp -s <(prints packed/step-00000008) <(prints fast/step-00000008); echo $?)" "dropout as the device likes it: the CPU's own"
 run -n 2 run.yaml $prompts checkpoint.path=packed data.pack=none train.steps=9

@@ -141,6 +141,10 @@ run -n 2 run.yaml data.path=bad.jsonl data.format=jsonl
 ok "$([ $? != 0 ] && [ "$(grep -c "bad.jsonl:161:1: needs text, prompt + completion, messages, or input_ids; found 'content'" err)" = 1 ]; echo $?)" \
     "a bad line is named, once"
 ok "$(! ls home/fsdp | grep -q tmp; echo $?)" "and nothing is left of the work"
+echo '{"prompt": [{"role": "user"}], "completion": "x"}' >turns.jsonl
+run run.yaml data.path=turns.jsonl data.format=jsonl
+ok "$([ $? != 0 ] && holds err "'prompt' is a list, and needs to be a text (turns of a chat go into messages)"; echo $?)" \
+    "so is a field of another type"
 run run.yaml data.path=bad.jsonl data.format=jsonl data.on_bad_line=skip
 ok "$([ $? = 0 ] && holds err 'bad.jsonl: 1 of 161 lines are left out'; echo $?)" "or left out, and counted"
 run run.yaml data.path=mixed.jsonl data.format=jsonl data.seq_len=4 data.too_long=refuse
@@ -199,7 +203,7 @@ run run.yaml data.cache=hurt
 ok "$([ $? != 0 ] && grep -q 'hurt/[0-9a-f]*/tokens.u16.* is damaged.*remove its folder' err; echo $?)" "and one that changed"
 echo >file
 run run.yaml data.cache=file/x
-ok "$([ $? != 0 ] && holds err 'data.cache: file'; echo $?)" "a cache that is no folder"
+ok "$([ $? != 0 ] && holds err "data.cache: cannot create the folder 'file/x'"; echo $?)" "a cache that is no folder"
 run env -u HOME -u XDG_CACHE_HOME "$BIN/fsdp-launch" run.yaml 2>/dev/null
 env -u HOME -u XDG_CACHE_HOME "$BIN/fsdp-launch" run.yaml >log 2>err
 ok "$([ $? != 0 ] && holds err 'set data.cache to a folder'; echo $?)" "nowhere to put it"

@@ -57,17 +57,45 @@ static const char *hint_of(const struct data_line *line, const json_t *root)
     return json_is_object(root) ? " (data.text_key names the field of a text)" : "";
 }
 
+/* A field of a document that is known, of another type than it has there. *wanted: the right one.
+ * NULL: there is none. */
+static const char *odd_field(const json_t *root, const char **wanted)
+{
+    static const struct {
+        const char *key;
+        json_type type;
+        const char *name;
+    } fields[] = {{"messages", JSON_ARRAY, "a list"},
+                  {"input_ids", JSON_ARRAY, "a list"},
+                  {"prompt", JSON_STRING, "a text"},
+                  {"completion", JSON_STRING, "a text"}};
+
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const json_t *value = json_object_get(root, fields[i].key);
+        *wanted = fields[i].name;
+        if (value && json_typeof(value) != fields[i].type)
+            return fields[i].key;
+    }
+    return NULL;
+}
+
 /* None of the documents that are known. */
 static int refuse_object(const struct data_line *line, const char *text_key, const json_t *root,
                          struct fsdp_err *err)
 {
     char what[900], found[600];
     const json_t *text = json_object_get(root, text_key);
+    const char *wanted, *odd = odd_field(root, &wanted);
 
     data_found_keys(found, sizeof found, root);
     if (text)
         snprintf(what, sizeof what, "'%.60s' is %s, and needs to be a text", text_key,
                  data_found_type(text));
+    else if (odd)
+        snprintf(what, sizeof what, "'%s' is %s, and needs to be %s%s", odd,
+                 data_found_type(json_object_get(root, odd)), wanted,
+                 json_is_array(json_object_get(root, odd)) ? " (turns of a chat go into messages)"
+                                                           : "");
     else
         snprintf(what, sizeof what,
                  "needs %.60s, prompt + completion, messages, or input_ids; found %s%s", text_key,
