@@ -152,7 +152,7 @@ all: $(PROGRAMS) $(LIBRARIES)
 ## tools            build the checkpoint tools alone (needs no PMIx, BLAS or YAML)
 tools: $(TOOLS)
 
-## libs             build libfsdp and libfsdp-launch (.a, .so), libckpt.a, and libfsdp-cuda.so where nvcc is, libfsdp-mpi.so
+## libs             build libfsdp, libfsdp-launch and libckpt (.a, .so), libfsdp-cuda.so where nvcc is, and libfsdp-mpi.so
 ##                  where MPI is
 libs: $(LIBRARIES)
 

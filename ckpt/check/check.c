@@ -10,6 +10,7 @@
 #include "source/format_ops.h"
 #include "util/limits.h"
 #include "util/text.h"
+#include "util/family.h"
 
 enum { TEXT_NBYTES = 2 * CKPT_MAX_NAME_NBYTES + 1024, SHAPE_NBYTES = 256 };
 
@@ -164,24 +165,12 @@ static void check_row(struct check *c, const struct ckpt_check_row *row, int64_t
     }
 }
 
-/* Buffers of old files that follow from the configuration. */
-static bool is_buffer(const char *name)
-{
-    static const char *const ends[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
-                                       ".attention.bias", ".attention.masked_bias"};
-    const size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (len > strlen(ends[i]) && !strcmp(name + len - strlen(ends[i]), ends[i]))
-            return true;
-    return false;
-}
-
 static void check_others(struct check *c)
 {
     const char *prefix = c->model.family->prefix;
     for (int i = 0; i < c->nweights; i++) {
         const struct named *w = &c->sorted[i];
-        if (c->known[w->tensor] || is_buffer(w->name) ||
+        if (c->known[w->tensor] || ckpt_is_derived_buffer(w->name) ||
             (prefix && strncmp(w->name, prefix, strlen(prefix)) != 0))
             continue;
         add_fault(c, w->name, file_of(c, w->tensor),

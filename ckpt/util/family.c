@@ -70,3 +70,14 @@ bool ckpt_family_tied(const char *type)
 {
     return defaults_of(type).tied;
 }
+
+bool ckpt_is_derived_buffer(const char *name)
+{
+    static const char *const ends[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+                                       ".attention.bias", ".attention.masked_bias"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (fsdp_text_ends(name, ends[i]) && strlen(name) > strlen(ends[i]))
+            return true;
+    return false;
+}

@@ -23,4 +23,7 @@ double ckpt_family_eps(const char *type);
 /* Is the head's weight the embedding's? */
 bool ckpt_family_tied(const char *type);
 
+/* Is a tensor of this name a buffer of old files that follows from the configuration? */
+bool ckpt_is_derived_buffer(const char *name);
+
 #endif

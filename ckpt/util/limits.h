@@ -9,7 +9,6 @@
 #define CKPT_MAX_HEADER_NBYTES 100000000u /* safetensors' own limit */
 #define CKPT_MAX_MANIFEST_NBYTES (256u << 20)
 #define CKPT_MAX_INDEX_NBYTES (256u << 20)       /* model.safetensors.index.json */
-#define CKPT_MAX_EXTRA_NBYTES (256u << 20)       /* one small file next to the weights */
 #define CKPT_MAX_FRAME_TABLE_NBYTES (256u << 20) /* of a compressed file: 16 TiB of data */
 #define CKPT_MAX_METADATA_NBYTES (1u << 30)      /* torch's .metadata */
 #define CKPT_MAX_ZIP_NBYTES (64u << 20)          /* directory of a zip archive */

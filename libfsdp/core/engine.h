@@ -30,14 +30,14 @@
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
  *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
  *
- * The first five are persistent. What is offloaded of the first four (offload.c) lives in host
- * memory and is copied to the device: into a state slot for an update, or into the slot that is
- * gathered. So does what modules keep for backward, where that is offloaded (activations.h).
+ * The first five are persistent. Those that are offloaded (offload.c) live in host memory or in a
+ * file, and are copied to the place of an update, or into the slot that is gathered. Offloaded
+ * activations (activations.h) are copied likewise.
  */
 #ifndef CORE_ENGINE_H
 #define CORE_ENGINE_H
 
-#include "../optim/optimizer.h"
+#include "optim/optimizer.h"
 #include <stdatomic.h>
 
 #include "fsdp/fsdp.h"
@@ -186,7 +186,7 @@ struct engine_view {
     const void **param;
     const double **amax; /* [nparams] of those that are seen in codes */
     void **grad;
-    bool *grad_written; /* [nparams] somebody asked to write it since it last began anew */
+    bool *grad_written; /* [nparams] by a module, in this accumulation */
 };
 
 /* Scalars on the device. sums is what one all-reduce sums over the world: the control word,

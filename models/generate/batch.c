@@ -217,11 +217,6 @@ void generate_batch_close(struct generate_batch *b)
     fsdp_free(b);
 }
 
-int generate_batch_nrows(const struct generate_batch *b)
-{
-    return b->nrows;
-}
-
 int generate_batch_room(const struct generate_batch *b)
 {
     return b->room;

@@ -29,7 +29,6 @@ struct generate_batch_opts {
 int generate_batch_open(struct generate_batch **out, const char *path,
                         const struct generate_batch_opts *opts, struct fsdp_err *err);
 void generate_batch_close(struct generate_batch *b);
-int generate_batch_nrows(const struct generate_batch *b);
 /* Tokens of the longest sequence with its prompt. */
 int generate_batch_room(const struct generate_batch *b);
 

@@ -85,7 +85,7 @@ struct nn_linear {
     /* dtype: x, dx; y_dtype: y, dy; w_dtype: w, b; dw_dtype: dw, db */
     enum fsdp_dtype dtype, y_dtype, w_dtype, dw_dtype;
     /* backward_input: the call before it on the lane was backward_weight, with an output and with
-     * the same dy, work, sizes and types: what it made of dy in work need not be made again. */
+     * the same dy, work, sizes and types: the codes of dy that it left in work are used. */
     bool after_weight;
     struct nn_f8 f8;
     /* With f8: w is codes of f8.dtype, of a tensor whose greatest absolute value this is (device

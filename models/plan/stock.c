@@ -75,11 +75,6 @@ const char *stock_origin_name(enum stock_origin origin)
     return names[origin];
 }
 
-const char *stock_device_word(int i)
-{
-    return i >= 0 && i < NGPUS ? gpus[i].word : NULL;
-}
-
 static const struct stock_gpu *find_gpu(const char *word)
 {
     for (int i = 0; i < NGPUS; i++)

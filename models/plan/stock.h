@@ -40,8 +40,6 @@ const char *stock_word_of(const char *model);
 const char *stock_target(const char *device_word);
 /* Is no published run on such a device known? */
 bool stock_is_assumed(const char *device_word);
-/* Known words of devices, in the order of the table; NULL past the last. Static. */
-const char *stock_device_word(int i);
 /* The numbers behind them, for --help, docs and JSON. Returns their count, writes at most max. */
 int stock_facts(struct stock_fact *out, int max, const char *device_word);
 

@@ -530,15 +530,6 @@ static int values_read(struct reader *r, struct fsdp_err *err)
     return rc;
 }
 
-static int extras_find(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
-    int rc = ckpt_extras_find(ckpt, &names, err);
-    ckpt_names_free(&names);
-    return rc;
-}
-
 static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_pickle pickle = {0};
@@ -566,7 +557,7 @@ static int open_dcp(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_contained_find(ckpt, err), out);
-    FSDP_TRY_GOTO(extras_find(ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_extras_find_here(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
     if (rc == FSDP_OK)
         ckpt_dcp_files_warn(&r.files);

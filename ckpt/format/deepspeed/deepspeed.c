@@ -84,15 +84,6 @@ static int tensors_take(struct ckpt_ds_reader *r, struct fsdp_err *err)
     return ckpt_ds_frozen_take(r, zero ? groups : NULL, NULL, err);
 }
 
-static int extras_find(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
-    const int rc = ckpt_extras_find(ckpt, &names, err);
-    ckpt_names_free(&names);
-    return rc;
-}
-
 static int open_deepspeed(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct ckpt_ds_reader r = {.ckpt = ckpt};
@@ -108,7 +99,7 @@ static int open_deepspeed(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(aliases_take(&r, err), out);
     FSDP_TRY_GOTO(state_note(&r, err), out);
-    FSDP_TRY_GOTO(extras_find(ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_extras_find_here(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:
     for (int i = 0; i < r.nslots; i++) {

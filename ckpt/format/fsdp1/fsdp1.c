@@ -111,15 +111,6 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
     return FSDP_OK;
 }
 
-static int find_extras(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
-    const int rc = ckpt_extras_find(ckpt, &names, err);
-    ckpt_names_free(&names);
-    return rc;
-}
-
 /* fronts->first becomes that of the files to read. */
 static int choose_front(struct fronts *fronts, const struct ckpt *ckpt, struct fsdp_err *err)
 {
@@ -162,7 +153,7 @@ static int open_fsdp1(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_plain_end(ckpt, err), out);
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
-    FSDP_TRY_GOTO(find_extras(ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_extras_find_here(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:
     free_fronts(&fronts);

@@ -6,6 +6,7 @@
 #include "tensors.h"
 #include "util/limits.h"
 #include "util/text.h"
+#include "util/family.h"
 
 /* ---- inputs by name -------------------------------------------------------------------------- */
 
@@ -338,22 +339,10 @@ static int take_head(struct lister *l, const struct gguf_name *row)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Buffers of old files that follow from the configuration. */
-static bool is_buffer(const char *name)
-{
-    static const char *const ends[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
-                                       ".attention.bias", ".attention.masked_bias"};
-    const size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (len > strlen(ends[i]) && !strcmp(name + len - strlen(ends[i]), ends[i]))
-            return true;
-    return false;
-}
-
 static int check_used(const struct lister *l)
 {
     for (int i = 0; i < l->args->ninputs; i++)
-        if (!l->sorted[i].used && !is_buffer(l->sorted[i].name))
+        if (!l->sorted[i].used && !ckpt_is_derived_buffer(l->sorted[i].name))
             return fsdp_err_set(l->err, FSDP_EUNSUPPORTED,
                                 "tensor '%s' has no place in GGUF's architecture '%s' (--exclude "
                                 "it to go without)",

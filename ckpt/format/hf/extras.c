@@ -200,3 +200,13 @@ int ckpt_extras_replace(struct ckpt *ckpt, const char *config, struct fsdp_err *
     ckpt_names_free(&names);
     return rc;
 }
+
+int ckpt_extras_find_here(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_names names;
+
+    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
+    const int rc = ckpt_extras_find(ckpt, &names, err);
+    ckpt_names_free(&names);
+    return rc;
+}

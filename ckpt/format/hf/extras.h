@@ -11,5 +11,7 @@
  * the folder is followed only into the blobs of a Hugging Face cache; other links, and links to
  * nothing, are logged and left out: nobody must get a file of this machine copied by a link. */
 int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct fsdp_err *err);
+/* The same, with the entries of the folder read from the store. */
+int ckpt_extras_find_here(struct ckpt *ckpt, struct fsdp_err *err);
 
 #endif

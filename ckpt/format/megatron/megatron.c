@@ -221,15 +221,6 @@ static int note_step(struct reader *r, struct fsdp_err *err)
     return r->ckpt->m.state_json ? FSDP_OK : FSDP_ENOMEM;
 }
 
-static int find_extras(struct ckpt *ckpt, struct fsdp_err *err)
-{
-    struct ckpt_names names;
-    FSDP_TRY(ckpt_store_names(&names, ckpt->store, ckpt->folder, err));
-    const int rc = ckpt_extras_find(ckpt, &names, err);
-    ckpt_names_free(&names);
-    return rc;
-}
-
 static int open_megatron(struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct reader r = {.ckpt = ckpt};
@@ -245,7 +236,7 @@ static int open_megatron(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(note_step(&r, err), out);
-    FSDP_TRY_GOTO(find_extras(ckpt, err), out);
+    FSDP_TRY_GOTO(ckpt_extras_find_here(ckpt, err), out);
     rc = ckpt_dcp_finish(ckpt, err);
 out:
     ckpt_megatron_ranks_close(&r.ranks);

@@ -188,8 +188,8 @@ static void store_scalars_accesses(struct sched_access_list *l, const struct sch
     writes(l, SCHED_HOST_SCALARS, 0);
 }
 
-/* What passes of the gathered copy: from its home on the host, or for an update there from the
- * device. An update on the host finds a home there where it is. */
+/* The gathered copy is fetched from the host for an update on the device, and from the device for
+ * an update on the host. A copy that is at the place of its update already is not moved. */
 static void touch_param(struct sched_access_list *l, const struct sched_op *op, bool write)
 {
     const bool on_host = l->in->flats[op->flat].on_host;

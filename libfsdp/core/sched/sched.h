@@ -73,7 +73,7 @@ struct sched_op {
     enum sched_lane lane;  /* its row's; meaningless for FREE and MICRO_* */
     enum fsdp_phase phase; /* ENTER, LEAVE */
     int module;            /* ENTER, LEAVE, OFFLOAD, RELOAD; else -1 */
-    int flat;              /* GATHER .. UPDATE; else -1 */
+    int flat;              /* of an operation on one flat; else -1 */
     int slot;              /* LOAD .. FREE: parameter slot; REDUCE: gradient slot; FETCH .. STORE:
                             * state slot, -1 where nothing passes through one; OFFLOAD, RELOAD:
                             * activation slot; FETCH_GRAD, STORE_GRAD: grad_place; else -1 */

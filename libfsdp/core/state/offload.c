@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is offloaded, where it lives, and its way to where it is updated, and back. */
+/* Offloaded state: where it is stored, and the copies to the place of its update and back. */
 #include "offload.h"
 
 #include "offload_file.h"

@@ -82,7 +82,7 @@ bool fsdp_device_is_host(const struct fsdp_device *device);
 void fsdp_device_count_alloc(struct fsdp_device *device, size_t nbytes);
 
 /* Since the device was opened: how often the host waited for a lane, and how many allocations, of
- * how many bytes, were made, those of communicators included. A step loop adds to none of them. */
+ * how many bytes, were made, those of communicators included. None of them grows in a step loop. */
 struct fsdp_device_stats {
     uint64_t nsyncs, nallocs, alloc_nbytes;
 };

@@ -113,7 +113,7 @@ struct fsdp_unit_override {
     const char *class_name;        /* NULL: any; one of the two must be given */
     int param_dtype, reduce_dtype; /* enum fsdp_dtype */
     int gather_codec;              /* 0: none for this unit; 1: as fsdp_opts says */
-    /* As in fsdp_opts, but meant: 1 and k free even the root and the last unit, which are kept from
+    /* As in fsdp_opts, but 1 and k also hold for the root and the last unit, which are kept from
      * forward to backward otherwise. */
     int reshard_after_forward;
 };
@@ -187,9 +187,9 @@ struct fsdp_opts {
      * in offload_slots places. Their norm is taken as they are reduced: neither with hooks that
      * change gradients in fsdp_step, nor with AT_REDUCE. */
     bool offload_gradients;
-    /* A folder for files, one for each rank without a name, in which offloaded state lives instead
-     * of host memory; of PARAMS the gathered copies' shards remain there. It may differ between
-     * hosts. NULL or empty: none. */
+    /* A folder for offloaded state, which lives in one unnamed file for each rank instead of in
+     * host memory; of PARAMS the gathered copies' shards remain there. It may differ between hosts.
+     * NULL or empty: none. */
     const char *offload_dir;
     int limit_all_gathers;        /* unsharded units alive beyond those kept; 0: no limit */
     int activation_checkpointing; /* FSDP_AC_* */
@@ -570,7 +570,7 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
  * sense. */
 int fsdp_schedule_print(const struct fsdp *f, const struct fsdp_clock *clock, FILE *to,
                         struct fsdp_err *err);
-/* What a Chrome trace written here has in its first bytes, and other programs' have not. */
+/* In the first bytes of a Chrome trace that is written here; no other program writes it. */
 #define FSDP_TRACE_MARK "\"generator\": \"libfsdp\""
 /* The same as a Chrome trace (JSON, for ui.perfetto.dev): a process per program, a track per lane,
  * times under the clock. */

@@ -20,8 +20,8 @@ int gemm_in_one(struct fsdp_lane *lane, const struct nn_product *g, bool *done,
 int nn_cuda_f8_operands(struct nn_product *out, struct fsdp_lane *lane, const struct nn_product *g,
                         struct fsdp_err *err);
 
-/* The same of several products whose matrices b share a scale. *ready false: they are none of
- * codes, or none in one call of the library, and nothing was made. */
+/* The same of several products whose matrices b share a scale. *ready false: the
+ * operands cannot be codes, or the library has no call for all of them, and nothing was made. */
 int nn_cuda_f8_maps(struct nn_product *out, bool *ready, struct fsdp_lane *lane,
                     const struct nn_product *g, struct fsdp_err *err);
 

@@ -136,8 +136,8 @@ struct nn_cuda_f8 {
     int padded;
 };
 /* With one scale, or of an x that is codes of E4M3 already, which lie at multiples of
- * NN_CUDA_F8_ALIGN: *amax, before 0, becomes the greatest absolute value, as bits, which the others
- * need where x is no codes. Of codes, encode writes out where `down` alone, and *scale. */
+ * NN_CUDA_F8_ALIGN: *amax must be 0 and becomes the greatest absolute value, as bits, which the
+ * others need where x is no codes. Of codes, encode writes out where `down` alone, and *scale. */
 int nn_cuda_f8_greatest(struct fsdp_lane *lane, const struct nn_cuda_f8 *args,
                         struct fsdp_err *err);
 int nn_cuda_f8_encode(struct fsdp_lane *lane, const struct nn_cuda_f8 *args, struct fsdp_err *err);

@@ -135,7 +135,5 @@ int cluster_facts(struct stock_fact *out, int max, const struct cluster *cluster
  * returned. */
 const char *cluster_where(char *out, size_t out_nbytes, const struct cluster *cluster,
                           const char *key);
-/* The table of keys, for help and documentation. */
-const struct fsdp_tunable *cluster_keys(int *nkeys);
 
 #endif

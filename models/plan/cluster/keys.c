@@ -139,12 +139,6 @@ enum { NROWS = sizeof cluster_table_of_keys / sizeof cluster_table_of_keys[0] };
 const int cluster_nkeys = NROWS;
 _Static_assert((int)NROWS <= (int)CLUSTER_MAX_KEYS, "struct cluster_raw has a line per key");
 
-const struct fsdp_tunable *cluster_keys(int *nkeys)
-{
-    *nkeys = NROWS;
-    return cluster_table_of_keys;
-}
-
 const char *cluster_factor_name(enum cluster_factor factor)
 {
     return strrchr(

@@ -205,7 +205,8 @@ static bool forbids_host(const struct change *c)
     return false;
 }
 
-/* Where the run names the place of its updates: the others, and changes that cannot keep it. */
+/* Where the run sets fsdp.offload_update: the other value; and auto in changes that rule out
+ * updates on the host. */
 static void add_updates(struct changes *l, const struct answer *a)
 {
     if (!a->names_update)

@@ -213,7 +213,7 @@ int train_state_adopt(struct train_state *out, const struct train_state *now, in
     return FSDP_OK;
 }
 
-#define DATA_MEND                                                                                  \
+#define DATA_HINT                                                                                  \
     "the position in the data cannot be restored; set checkpoint.data_position to restart to "     \
     "read this data from its start"
 
@@ -223,21 +223,21 @@ static int check_data(const struct train_data_id *now, const struct train_data_i
     if (now->seed != then->seed)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with train.seed %" PRId64 ", and it is %" PRId64
-                            " now: " DATA_MEND,
+                            " now: " DATA_HINT,
                             path, then->seed, now->seed);
     if (strcmp(now->layout, then->layout) != 0)
         return fsdp_err_set(err, FSDP_EMISMATCH,
-                            "%s: was made with data.layout %s, and it is %s now: " DATA_MEND, path,
+                            "%s: was made with data.layout %s, and it is %s now: " DATA_HINT, path,
                             then->layout, now->layout);
     if (now->seq_len != then->seq_len)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with data.seq_len %" PRId64 ", and it is %" PRId64
-                            " now: " DATA_MEND,
+                            " now: " DATA_HINT,
                             path, then->seq_len, now->seq_len);
     if (now->hash != then->hash || now->nrows != then->nrows)
         return fsdp_err_set(err, FSDP_EMISMATCH,
                             "%s: was made with other data (%" PRIu64 " rows, now %" PRIu64
-                            "; files, their sizes or data.pack differ): " DATA_MEND,
+                            "; files, their sizes or data.pack differ): " DATA_HINT,
                             path, then->nrows, now->nrows);
     return FSDP_OK;
 }
