@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launch.h"
 
@@ -55,12 +56,43 @@ bool train_setting(char *out, size_t nbytes, const char *key, const char *config
     const bool loaded = config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK;
 
     out[0] = '\0';
-    if (loaded && !strcmp(key, "model.path")) /* the one text that is asked for */
-        snprintf(out, nbytes, "%s", settings->model.path);
+    if (loaded && !strcmp(key, "checkpoint.path")) /* the one text that is asked for */
+        snprintf(out, nbytes, "%s", settings->checkpoint.path);
     else if (loaded)
         config_word(out, nbytes, settings, key);
     fsdp_free(settings);
     return loaded && out[0];
+}
+
+/* The nodes may have what this machine does not, so this is a warning. `where`: the setting. */
+static void warn_if_missing(const char *where, const char *path)
+{
+    if (path[0] && !strstr(path, "://") && access(path, F_OK) != 0 && errno == ENOENT)
+        fprintf(stderr,
+                "fsdp-launch: warning: %s: there is no %s here (relative to this folder); the job "
+                "fails unless its nodes have it\n",
+                where, path);
+}
+
+void train_warn_missing(const char *config, int noverrides, char *const *overrides)
+{
+    struct config *c = NULL;
+    struct config_source source;
+    char where[CONFIG_TEXT + 128];
+
+    if (config_load(&c, config, noverrides, overrides, NULL) != FSDP_OK)
+        return;
+    warn_if_missing(config_where(where, sizeof where, c, "model.path"), c->model.path);
+    for (int i = 0; i < config_nsources(c); i++) {
+        config_source(&source, c, i);
+        config_where_source(where, sizeof where, c, i);
+        for (int k = 0; k < source.path.nelem; k++)
+            warn_if_missing(where, fsdp_tunable_list_at(&source.path, k));
+    }
+    config_where(where, sizeof where, c, "data.eval_path");
+    for (int k = 0; k < c->data.eval_path.nelem; k++)
+        warn_if_missing(where, fsdp_tunable_list_at(&c->data.eval_path, k));
+    fsdp_free(c);
 }
 
 bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
