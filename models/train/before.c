@@ -106,7 +106,7 @@ bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
 static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
 {
     struct config_batch batch;
-    char where[400];
+    char where[400], advice[200];
 
     config_divide(&batch, c, nranks);
     config_where(where, sizeof where, c, "train.global_batch_size");
@@ -116,14 +116,9 @@ static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
                             " ranks would have none. Type train.global_batch_size=%d or a multiple "
                             "of it, or ask for fewer ranks",
                             where, batch.rows, nranks, nranks - batch.rows, nranks);
-    const double waste = config_batch_waste(&batch);
-    if (waste <= 0)
-        return FSDP_OK;
-    const struct config_batch better = config_batch_better(&batch, c, 0);
-    fprintf(stderr,
-            "fsdp-launch: warning: %s: %" PRId64 " rows on %d ranks waste %.1f %% of the "
-            "computation on padding; train.global_batch_size=%" PRId64 " wastes nothing\n",
-            where, batch.rows, nranks, 100 * waste, better.rows);
+    if (config_batch_waste(&batch) > 0)
+        fprintf(stderr, "fsdp-launch: warning: %s: %s\n", where,
+                config_batch_advice(advice, sizeof advice, &batch, c));
     return FSDP_OK;
 }
 
