@@ -18,6 +18,13 @@ static int print_error(const struct fsdp_err *err)
     return LAUNCH_USAGE;
 }
 
+/* Output that cannot be written is no wrong usage. */
+static int print_failure(const struct fsdp_err *err)
+{
+    print_error(err);
+    return LAUNCH_FAILED;
+}
+
 /* What fsdp-plan leaves to be filled in. */
 static int check_filled_in(const struct config *c, struct fsdp_err *err)
 {
@@ -150,14 +157,15 @@ int train_print_config(const char *config, int noverrides, char *const *override
     struct config *settings = NULL;
     int rc = config_load_unchecked(&settings, config, noverrides, overrides, &err);
 
-    if (rc == FSDP_OK)
-        rc = config_print(settings, true, stdout, &err);
+    if (rc != FSDP_OK)
+        return print_error(&err);
+    rc = config_print(settings, true, stdout, &err);
     if (rc == FSDP_OK)
         train_gpu_print(stdout);
     if (rc == FSDP_OK && fflush(stdout) != 0)
         rc = fsdp_err_sys(&err, errno, "standard output");
     fsdp_free(settings);
-    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_failure(&err);
 }
 
 int train_print_metrics(void)
@@ -167,5 +175,5 @@ int train_print_metrics(void)
     metrics_print_table(stdout);
     return fflush(stdout) == 0 && !ferror(stdout)
                ? LAUNCH_DONE
-               : print_error((fsdp_err_sys(&err, errno, "standard output"), &err));
+               : print_failure((fsdp_err_sys(&err, errno, "standard output"), &err));
 }
