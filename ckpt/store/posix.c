@@ -175,10 +175,30 @@ static int posix_list(const char *path, ckpt_store_entry_f *fn, void *ctx, struc
     return rc;
 }
 
+/* A link whose target is missing: there is a name, but no folder. */
+static int refuse_dangling(const char *path, struct fsdp_err *err)
+{
+    char target[PATH_MAX];
+    struct stat st;
+    const ssize_t len = readlink(path, target, sizeof target - 1);
+
+    if (len < 0 || stat(path, &st) == 0 || errno != ENOENT)
+        return FSDP_OK;
+    target[len] = '\0';
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "'%s' is a link to '%s', which is not there; make that folder, or remove "
+                        "the link",
+                        path, target);
+}
+
 static int posix_mkdir(const char *path, struct fsdp_err *err)
 {
-    return mkdir(path, 0777) ? fsdp_err_sys(err, errno, "cannot create the folder '%s'", path)
-                             : FSDP_OK;
+    if (mkdir(path, 0777) == 0)
+        return FSDP_OK;
+    const int why = errno;
+    if (why == EEXIST)
+        FSDP_TRY(refuse_dangling(path, err));
+    return fsdp_err_sys(err, why, "cannot create the folder '%s'", path);
 }
 
 static int posix_remove(const char *path, struct fsdp_err *err)

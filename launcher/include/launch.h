@@ -37,10 +37,13 @@ struct launch_program {
     /* Does this configuration use MPI, which needs the connection that ranks met through? NULL:
      * none does. */
     bool (*uses_mpi)(const char *config, int noverrides, char *const *overrides);
-    /* A setting's value as a word, or model.path; key "section.key". False: there is none, or the
-     * configuration cannot be read. NULL: the program has no settings. */
+    /* A setting's value: the word of a choice, or checkpoint.path; key "section.key". False: there
+     * is none, or the configuration cannot be read. NULL: the program has no settings. */
     bool (*setting)(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
                     char *const *overrides);
+    /* Warns of files that the configuration names and this machine does not have. NULL: it names
+     * none. */
+    void (*warn_missing)(const char *config, int noverrides, char *const *overrides);
     /* Does the configuration fit so many ranks? Prints what is wrong, or wasteful. Returns an exit
      * code, 0 to continue. NULL: any does. */
     int (*check_ranks)(const char *config, int noverrides, char *const *overrides, int nranks);
@@ -54,9 +57,9 @@ struct launch_program {
      * has no such check. */
     int (*check_nodes)(struct boot *boot, const char *config, int noverrides,
                        char *const *overrides, bool verbose);
-    /* Writes the configuration that does what another program's file says, to a new file `to`, NULL:
-     * standard output. Prints errors and remarks to stderr. Returns an exit code. NULL: it knows
-     * none. */
+    /* Writes the configuration that does what another program's file says, to a new file `to`,
+     * NULL: standard output. Prints errors and remarks to stderr. Returns an exit code. NULL: it
+     * knows none. */
     int (*convert)(const char *path, const char *to);
 };
 

@@ -107,39 +107,81 @@ static enum sbatch_device device_of(const struct launch_args *args,
                                    : SBATCH_DEVICE_AUTO;
 }
 
-/* Files that the job will miss are named now, and not after hours in the queue. The nodes may have
- * what this machine has not, so this is a warning. The script begins in this folder. */
-static void warn_missing(const struct launch_args *args, const struct launch_program *program)
+/* Texts of the configuration that a script depends on. */
+static bool saves_nothing(const struct launch_args *args, const struct launch_program *program)
 {
-    char path[PATH_MAX] = "";
+    char path[PATH_MAX];
 
-    if (program->setting &&
-        program->setting(path, sizeof path, "model.path", args->config, args->noverrides,
-                         args->overrides) &&
-        !strstr(path, "://") && access(path, F_OK) && errno == ENOENT)
-        launch_say("warning: model.path: there is no %s here (relative to this folder); the job "
-                   "fails unless its nodes have it",
-                   path);
+    return program->setting && !program->setting(path, sizeof path, "checkpoint.path", args->config,
+                                                 args->noverrides, args->overrides);
 }
 
 /* ---- writing ---- */
 
-/* Slurm makes no folder for --output: a job whose folder is not there ends without a word. Patterns
- * in the folder's name are Slurm's affair. */
+/* The output's name up to `end`. False: patterns of Slurm make it unknown here, or it is too long.
+ */
+static bool plain_output(char *out, size_t nbytes, const struct batch *b, const char *end)
+{
+    size_t len = 0;
+
+    for (const char *at = b->output; at < end; at++) {
+        if ((*at == '%' && at[1] != '%') || len + 1 >= nbytes)
+            return false;
+        at += *at == '%';
+        out[len++] = *at;
+    }
+    out[len] = '\0';
+    return true;
+}
+
+/* Slurm ends a job whose output it cannot open, and has no place to say why. */
+static int check_output(const struct batch *b, struct fsdp_err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    for (const char *at = b->output + 1;; at++) {
+        if (*at && *at != '/')
+            continue;
+        if (!*at && at[-1] == '/')
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "--output: %s names a folder. Type a file in it, such as "
+                                "%s%%x-%%j.out",
+                                b->args->sbatch.output, b->args->sbatch.output);
+        if (!plain_output(path, sizeof path, b, at))
+            return FSDP_OK;
+        const bool there = stat(path, &st) == 0;
+        if (there && *at && !S_ISDIR(st.st_mode))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "--output: %s is a file and not a folder, so the job could not "
+                                "write its output there. Type --output with another folder",
+                                path);
+        if (there && !*at && S_ISDIR(st.st_mode))
+            return fsdp_err_set(err, FSDP_EINVAL,
+                                "--output: %s is a folder. Type a file in it, such as "
+                                "%s/%%x-%%j.out",
+                                path, path);
+        if (!*at)
+            return FSDP_OK;
+    }
+}
+
+/* Slurm creates no folder for --output. A script on standard output may be for another machine, so
+ * nothing is created for it. */
 static int make_log_folder(const struct batch *b, struct fsdp_err *err)
 {
     char path[PATH_MAX];
-    const char *slash = strrchr(b->output, '/');
-    size_t len = 0;
 
-    for (const char *at = b->output; at < slash && len + 1 < sizeof path; at++) {
-        if (*at == '%' && at[1] != '%')
-            return FSDP_OK;
-        at += *at == '%';
-        path[len++] = *at;
+    if (!plain_output(path, sizeof path, b, strrchr(b->output, '/')) || !path[0])
+        return FSDP_OK;
+    if (!strcmp(b->file, "-")) {
+        if (access(path, F_OK) != 0)
+            launch_say("warning: --output: there is no folder %s. Create it before you submit the "
+                       "script: Slurm does not, and the job fails without output",
+                       path);
+        return FSDP_OK;
     }
-    path[len] = '\0';
-    return len ? fsdp_err_prefix(err, fsdp_folder_make(path, 0777, err), "--output: ") : FSDP_OK;
+    return fsdp_err_prefix(err, fsdp_folder_make(path, 0777, err), "--output: ");
 }
 
 static int check_script(const struct batch *b, struct fsdp_err *err)
@@ -257,10 +299,10 @@ static void say_submitted(const struct batch *b)
            "  its output       tail -F ",
            b->job, b->job);
     sbatch_word_write(stdout, output);
-    printf("\n"
-           "  save, run again  scancel --signal=USR1 --batch %s\n"
-           "  end it           scancel %s\n",
-           b->job, b->job);
+    putchar('\n');
+    if (!b->plan.saves_nothing)
+        printf("  save, run again  scancel --signal=USR1 --batch %s\n", b->job);
+    printf("  end it           scancel %s\n", b->job);
 }
 
 /* ---- all of it ---- */
@@ -269,12 +311,15 @@ static int plan_and_write(struct batch *b, const struct launch_program *program,
                           struct fsdp_err *err)
 {
     const struct launch_args *args = b->args;
+    struct sbatch_request request = args->sbatch;
 
+    request.saves_nothing = saves_nothing(args, program);
     FSDP_TRY(find_places(b, err));
+    FSDP_TRY(check_output(b, err));
     if (args->sbatch.submit && !strcmp(b->file, "-"))
         return fsdp_err_set(err, FSDP_EINVAL, "--submit needs a file: leave =- out of --sbatch");
     FSDP_TRY(slurm_cluster_ask(&b->cluster, err));
-    FSDP_TRY(sbatch_plan_make(&b->plan, &args->sbatch, &b->cluster, device_of(args, program), err));
+    FSDP_TRY(sbatch_plan_make(&b->plan, &request, &b->cluster, device_of(args, program), err));
     if (args->uses_mpi && !b->plan.pmix)
         return fsdp_err_set(
             err, FSDP_EINVAL,
@@ -288,7 +333,11 @@ static int plan_and_write(struct batch *b, const struct launch_program *program,
     FSDP_TRY(write_script(b, err));
     if (b->plan.note[0])
         launch_say("note: %s", b->plan.note);
-    warn_missing(args, program);
+    if (program->warn_missing)
+        program->warn_missing(args->config, args->noverrides, args->overrides);
+    if (request.saves_nothing)
+        launch_say("warning: checkpoint.path is not set, so the job saves nothing: at the time "
+                   "limit or after a failure its work is lost, and it is not queued again");
     if (!strcmp(b->file, "-"))
         return FSDP_OK;
     say_written(b);

@@ -303,9 +303,11 @@ static int choose_time(struct sbatch_plan *plan, const struct sbatch_request *re
     if (plan->seconds > most)
         return fsdp_err_set(
             err, FSDP_EINVAL,
-            "--time %s: partition %s gives a job at most %s (MaxTime). Type --time %s: the "
-            "run saves before its time is over, and the job is queued again",
-            request->time, plan->partition.name, sbatch_time_text(text, most), text);
+            "--time %s: partition %s gives a job at most %s (MaxTime). Type --time %s%s",
+            request->time, plan->partition.name, sbatch_time_text(text, most), text,
+            request->saves_nothing
+                ? ", and set checkpoint.path, so that the run saves before its time is over"
+                : ": the run saves before its time is over, and the job is queued again");
     if (plan->seconds > 1000 * (int64_t)DAY_S)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "--time %s: without an end the run cannot save before it. Type a "
@@ -355,6 +357,7 @@ int sbatch_plan_make(struct sbatch_plan *out, const struct sbatch_request *reque
 {
     *out = (struct sbatch_plan){.nodes = request->nodes > 0 ? request->nodes : 1,
                                 .account = request->account,
+                                .saves_nothing = request->saves_nothing,
                                 .pmix = cluster->has_pmix};
     FSDP_TRY(choose_partition(out, request, cluster, err));
     const struct slurm_shape all = best_of(out, cluster);

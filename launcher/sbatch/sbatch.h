@@ -19,10 +19,11 @@ struct sbatch_request {
     const char *file; /* the script; NULL: by the configuration's name, "-": standard output */
     const char *partition, *account, *time, *output;
     int nodes, ntasks_per_node, gpus_per_node;
+    bool saves_nothing; /* so the configuration says */
 };
 #define SBATCH_REQUEST_INIT                                                                        \
     {                                                                                              \
-        false, false, false, NULL, NULL, NULL, NULL, NULL, -1, -1, -1                              \
+        false, false, false, NULL, NULL, NULL, NULL, NULL, -1, -1, -1, false                       \
     }
 
 /* What the configuration says of GPUs. */
@@ -36,8 +37,9 @@ struct sbatch_plan {
     int64_t seconds;
     const char *account; /* NULL: the user's own default */
     bool pmix;
-    bool force_cpu; /* nodes may have GPUs, which the configuration would take */
-    char note[512]; /* what the user should know although nothing is refused; "" for nothing */
+    bool saves_nothing; /* the run has no checkpoints, so the job is not queued again */
+    bool force_cpu;     /* nodes may have GPUs, which the configuration would take */
+    char note[512];     /* what the user should know although nothing is refused; "" for nothing */
 };
 
 /* Pure. FSDP_EINVAL: the partition cannot give what is asked for. */

@@ -116,13 +116,27 @@ static int put_options(FILE *to, const struct sbatch_plan *plan, const struct sb
     else
         fputs("#SBATCH --mem=0\n", to);
     fprintf(to, "#SBATCH --time=%s\n", sbatch_time_text(time, plan->seconds));
-    fputs("#SBATCH --requeue\n"
-          "#SBATCH --open-mode=append\n"
+    fprintf(to, "#SBATCH --%s\n", plan->saves_nothing ? "no-requeue" : "requeue");
+    fputs("#SBATCH --open-mode=append\n"
           "##SBATCH --qos=NAME\n"
           "##SBATCH --constraint=FEATURE\n"
           "##SBATCH --mail-type=END,FAIL,REQUEUE --mail-user=YOU@EXAMPLE.ORG\n",
           to);
     return FSDP_OK;
+}
+
+static void put_promise(FILE *to, const struct sbatch_plan *plan)
+{
+    static const char saves[] =
+        "\n# The run saves before the time limit, when it is warned, and at its own intervals;\n"
+        "# --requeue then puts the job back into the queue, and it resumes. Ranks end each\n"
+        "# other: srun must not kill those that still save.\n";
+    static const char saves_nothing[] =
+        "\n# checkpoint.path is not set, so the run saves nothing: at the time limit or after a\n"
+        "# failure its work is lost, and the job is not queued again. Ranks end each other:\n"
+        "# srun must not kill those that still say why.\n";
+
+    fputs(plan->saves_nothing ? saves_nothing : saves, to);
 }
 
 /* The shell only passes signals on: the run itself knows when it ends, saves, and requeues. */
@@ -138,14 +152,11 @@ static void put_body(FILE *to, const struct sbatch_plan *plan, const struct sbat
         fputs("# Between few nodes Slurm's PMIx waits for all of them only with this fence.\n"
               "export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}\n",
               to);
-    fputs("\n# The run saves before the time limit, when it is warned, and at its own intervals;\n"
-          "# --requeue then puts the job back into the queue, and it resumes. Ranks end each\n"
-          "# other: srun must not kill those that still save.\n"
-          "srun --mpi=",
-          to);
+    put_promise(to, plan);
+    fputs("srun --mpi=", to);
     fprintf(to, "%s --kill-on-bad-exit=0 --wait=60 \\\n    ", plan->pmix ? "pmix" : "none");
     sbatch_word_write(to, run->launcher);
-    fprintf(to, " --requeue%s ", run->options);
+    fprintf(to, "%s%s ", plan->saves_nothing ? "" : " --requeue", run->options);
     sbatch_word_write(to, run->config);
     for (int i = 0; i < run->noverrides; i++) {
         fputs(" \\\n    ", to);

@@ -279,12 +279,27 @@ int fsdp_tunable_find(int *out, const struct fsdp_tunable *table, int nrows, con
 
 /* ---- setting --------------------------------------------------------------------------------- */
 
+/* YAML's "|" adds one, which no path or word of a setting has. */
+static int refuse_newline(const struct fsdp_tunable *row, const char *where, const char *value,
+                          struct fsdp_err *err)
+{
+    const size_t len = strlen(value);
+
+    if (!len || value[len - 1] != '\n')
+        return FSDP_OK;
+    return fsdp_err_set(err, FSDP_EINVAL,
+                        "%s: %s: the value '%.*s' ends with a newline; write it on the line of its "
+                        "key, or after '|-' instead of '|'",
+                        where, row->name, (int)(len < 100 ? len - 1 : 100), value);
+}
+
 static int set_string(const struct fsdp_tunable *row, void *field, const char *where,
                       const char *value, struct fsdp_err *err)
 {
     if (strlen(value) >= FSDP_TUNABLE_STRING_NBYTES)
         return fsdp_err_set(err, FSDP_EINVAL, "%s: %s: longer than %d bytes", where, row->name,
                             FSDP_TUNABLE_STRING_NBYTES - 1);
+    FSDP_TRY(refuse_newline(row, where, value, err));
     strcpy(field, value);
     return FSDP_OK;
 }
@@ -322,11 +337,18 @@ static int set_float(const struct fsdp_tunable *row, double *field, const char *
     struct piece piece, word;
     int64_t named;
     char *end;
+    errno = 0;
     double x = strtod(value, &end);
+    const bool vanishes = errno == ERANGE && x == 0;
     bool number = end != value && !*end && !isspace((unsigned char)value[0]) && isfinite(x) &&
                   !strpbrk(value, "xX");
     bool fits = number && !rest;
 
+    if (number && vanishes)
+        return fsdp_err_set(err, FSDP_EINVAL,
+                            "%s: %s: '%.100s' is too small for a number here and would be 0; "
+                            "type 0, or at least 1e-300",
+                            where, row->name, value);
     while (!fits && next_piece(&piece, &rest)) {
         if (!piece_word(&word, &named, piece)) {
             fits = number && range_has(piece_range(piece), x);
@@ -386,8 +408,10 @@ static int set_list(const struct fsdp_tunable *row, struct fsdp_tunable_list *fi
                     const char *where, const char *const *values, int nvalues, struct fsdp_err *err)
 {
     size_t nbytes = 0;
-    for (int i = 0; i < nvalues; i++)
+    for (int i = 0; i < nvalues; i++) {
+        FSDP_TRY(refuse_newline(row, where, values[i], err));
         nbytes += strlen(values[i]) + 1;
+    }
     if (nbytes > sizeof field->text)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "%s: %s: the list is longer than %zu bytes; name a "

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a step's rows are divided among ranks and micro-steps. */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "config.h"
 
 /* Tokens that an automatic micro-batch has at most. */
@@ -48,26 +51,34 @@ double config_batch_waste(const struct config_batch *batch)
     return 1 - (double)batch->rows / (double)config_batch_places(batch);
 }
 
+/* A multiple of full micro-batches on all ranks wastes nothing, so one is at most that far away. */
 struct config_batch config_batch_better(const struct config_batch *batch,
-                                        const struct config *config, double most)
+                                        const struct config *config)
 {
     const int64_t full = (int64_t)batch->ranks * batch->micro_rows;
 
-    /* A multiple of full micro-batches on all ranks wastes nothing. */
-    for (int64_t distance = 1; distance <= full; distance++) {
-        struct config_batch best = {0};
+    for (int64_t distance = 1; distance <= full; distance++)
         for (int sign = -1; sign <= 1; sign += 2) {
             const int64_t near = batch->rows + sign * distance;
-            if (near < 1)
+            if (near < batch->ranks)
                 continue;
             const struct config_batch other =
                 divide(near, config->train.micro_batch_size, config->data.seq_len, batch->ranks);
-            const double waste = config_batch_waste(&other);
-            if (waste <= most && (!best.rows || waste < config_batch_waste(&best)))
-                best = other;
+            if (config_batch_places(&other) == near)
+                return other;
         }
-        if (best.rows)
-            return best;
-    }
     return *batch;
+}
+
+const char *config_batch_advice(char *out, size_t out_nbytes, const struct config_batch *batch,
+                                const struct config *config)
+{
+    const struct config_batch better = config_batch_better(batch, config);
+
+    snprintf(out, out_nbytes,
+             "%" PRId64 " row%s on %d rank%s waste%s %.1f %% of the computation on padding; "
+             "train.global_batch_size=%" PRId64 " wastes nothing",
+             batch->rows, batch->rows == 1 ? "" : "s", batch->ranks, batch->ranks == 1 ? "" : "s",
+             batch->rows == 1 ? "s" : "", 100 * config_batch_waste(batch), better.rows);
+    return out;
 }

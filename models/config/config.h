@@ -110,7 +110,7 @@ struct config {
             output_dtype, buffer_dtype, activation_checkpointing;
         int backend, device;
         int offload, offload_update, update_at; /* enum fsdp_offload, _offload_update, _update_at */
-        double memory_limit;                     /* GiB */
+        double memory_limit;                    /* GiB */
         int64_t shard_size, reshard_after_forward, min_num_params;
         int64_t forward_prefetch, backward_prefetch, limit_all_gathers, grad_buffers, offload_slots;
         char offload_dir[CONFIG_TEXT];
@@ -233,9 +233,13 @@ static inline int config_batch_nrows(const struct config_batch *batch, int rank,
 }
 /* The share of the places that is padding, 0 to 1. Pure. */
 double config_batch_waste(const struct config_batch *batch);
-/* The nearest number of rows whose waste is at most `most`, and how it is divided; of two equally
- * near, the one with less waste. Pure. */
+/* The nearest number of rows that wastes nothing, and how it is divided; of two equally near, the
+ * smaller. Pure. */
 struct config_batch config_batch_better(const struct config_batch *batch,
-                                        const struct config *config, double most);
+                                        const struct config *config);
+/* For a batch that wastes something: what it wastes, and the setting that does not. Into out, which
+ * is returned. Pure. */
+const char *config_batch_advice(char *out, size_t out_nbytes, const struct config_batch *batch,
+                                const struct config *config);
 
 #endif

@@ -14,7 +14,7 @@ int config_print(const struct config *config, bool help, FILE *to, struct fsdp_e
 
     if (!value)
         return FSDP_ENOMEM;
-    for (int i = 0; i < config_nrows; i++) {
+    for (int i = 0; i < config_nrows && !ferror(to); i++) {
         const struct fsdp_tunable *row = &config_table[i];
         const char *dot = strchr(row->name, '.');
         size_t len = (size_t)(dot - row->name);
@@ -38,8 +38,10 @@ int config_print(const struct config *config, bool help, FILE *to, struct fsdp_e
         else
             fprintf(to, "  %s: %s\n", dot + 1, value);
     }
+    const int why = errno; /* of the last row, if it was not written */
     fsdp_free(value);
-    return ferror(to) ? fsdp_err_set(err, FSDP_EIO, "cannot write the configuration") : FSDP_OK;
+    return ferror(to) ? fsdp_err_sys(err, why ? why : EIO, "cannot write the configuration")
+                      : FSDP_OK;
 }
 
 /* Opens a stream into memory; its text is copied to *out by finish_text. */

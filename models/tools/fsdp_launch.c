@@ -57,6 +57,7 @@ static const struct launch_program program = {
     .trace_key = "log.trace",
     .uses_mpi = train_uses_mpi,
     .setting = train_setting,
+    .warn_missing = train_warn_missing,
     .check_ranks = train_check_ranks,
     .begin_mpi = train_begin_mpi,
     .run = train_run,

@@ -70,7 +70,7 @@ static int print_once(const struct settings *set, int nfolders, char *const *fol
 {
     struct fsdp_err err = FSDP_ERR_INIT;
     struct top_jobs jobs;
-    char cut[400];
+    char cut[400], unread[FSDP_ERR_TEXT_NBYTES + 64];
 
     if (top_find(&jobs, nfolders, folders, style->now, &err))
         return fail(&err);
@@ -87,6 +87,9 @@ static int print_once(const struct settings *set, int nfolders, char *const *fol
     top_cut_text(cut, sizeof cut, &jobs);
     if (rc == FSDP_OK && cut[0])
         fprintf(stderr, "fsdp-top: %s\n", cut);
+    top_unread_text(unread, sizeof unread, &jobs);
+    if (rc == FSDP_OK && unread[0])
+        fprintf(stderr, "fsdp-top: %s\n", unread);
     top_jobs_free(&jobs);
     return rc ? fail(&err) : 0;
 }

@@ -67,10 +67,19 @@ static char *name_of(const char *path, const char *top, struct fsdp_err *err)
     return fsdp_sprintf(err, "%.*s", (int)len, name);
 }
 
-/* A file that is none of ours is no error. */
+/* Another program's file is no error, nor one that is gone meanwhile. */
+static void note_unread(struct top_jobs *jobs, int status, const struct fsdp_err *why)
+{
+    if (status == FSDP_ENOTFOUND || status == FSDP_EUNSUPPORTED)
+        return;
+    if (!jobs->nunread++)
+        snprintf(jobs->unread, sizeof jobs->unread, "%s", why->text);
+}
+
 static int add_file(struct walk *w, const char *path, bool from_metrics, struct fsdp_err *err)
 {
     struct top_jobs *jobs = w->jobs;
+    struct fsdp_err why = FSDP_ERR_INIT;
 
     if (jobs->njobs == jobs->room)
         FSDP_TRY(grow(jobs, err));
@@ -82,10 +91,14 @@ static int add_file(struct walk *w, const char *path, bool from_metrics, struct 
         job_free(job);
         return FSDP_ENOMEM;
     }
-    if (top_job_read(job, w->now, NULL) == FSDP_OK)
+    const int rc = top_job_read(job, w->now, &why);
+    if (rc == FSDP_OK) {
         jobs->njobs++;
-    else
-        job_free(job);
+        return FSDP_OK;
+    }
+    job_free(job);
+    if (!from_metrics)
+        note_unread(jobs, rc, &why);
     return FSDP_OK;
 }
 
@@ -138,6 +151,16 @@ void top_cut_text(char *out, size_t out_nbytes, const struct top_jobs *jobs)
     else if (jobs->too_deep)
         snprintf(out, out_nbytes, "runs more than %d levels deep are not shown; give a folder: %s",
                  TOP_MAX_DEPTH, jobs->skipped);
+}
+
+void top_unread_text(char *out, size_t out_nbytes, const struct top_jobs *jobs)
+{
+    out[0] = '\0';
+    if (jobs->nunread == 1)
+        snprintf(out, out_nbytes, "1 file cannot be read: %s", jobs->unread);
+    else if (jobs->nunread)
+        snprintf(out, out_nbytes, "%d files cannot be read; the first: %s", jobs->nunread,
+                 jobs->unread);
 }
 
 static int take_entry(struct walk *w, const char *folder, const char *name, int depth,

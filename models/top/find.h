@@ -11,14 +11,18 @@ extern const char *const top_sort_words[]; /* ended by NULL */
 struct top_jobs {
     struct top_job *job;
     int njobs, room;
-    bool too_deep, too_many; /* there are folders that were not looked into */
-    char skipped[256];       /* the first of them, as far as it fits */
+    bool too_deep, too_many;           /* there are folders that were not looked into */
+    char skipped[256];                 /* the first of them, as far as it fits */
+    int nunread;                       /* files named like a status that cannot be read */
+    char unread[FSDP_ERR_TEXT_NBYTES]; /* why the first of them cannot */
 };
 
 /* How deep below a folder, and into how many, top_find looks. */
 enum { TOP_MAX_DEPTH = 8, TOP_MAX_FOLDERS = 20000 };
 /* What a person should know of that; "" for nothing. Into out. */
 void top_cut_text(char *out, size_t out_nbytes, const struct top_jobs *jobs);
+/* The same of files that cannot be read. */
+void top_unread_text(char *out, size_t out_nbytes, const struct top_jobs *jobs);
 
 /* Looks for the status of each run below the folders, and for the newest metrics of folders whose
  * runs have none, and reads them. Folders of checkpoints' steps, hidden folders and links are not

@@ -204,6 +204,24 @@ static void judge(struct top_job *job, double now)
         job->left_s = st->step_s * (double)(st->steps - st->step);
 }
 
+/* A file that is whole JSON, but no status, is another program's. */
+static int read_status(struct status *out, const char *path, struct fsdp_err *err)
+{
+    enum { MOST_NBYTES = 1 << 20 };
+    char *text = NULL;
+    size_t nbytes = 0;
+    const int rc = status_read(out, path, err);
+
+    if (rc != FSDP_ECORRUPT || fsdp_file_read(&text, &nbytes, path, MOST_NBYTES, NULL) != FSDP_OK)
+        return rc;
+    json_t *root = json_loadb(text, nbytes, 0, NULL);
+    const bool whole = root != NULL;
+    json_decref(root);
+    fsdp_free(text);
+    return whole ? fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: another program's file", path)
+                 : fsdp_err_set(err, FSDP_ECORRUPT, "%s: damaged or incomplete JSON", path);
+}
+
 int top_job_read(struct top_job *job, double now, struct fsdp_err *err)
 {
     if (job->from_metrics) {
@@ -211,11 +229,11 @@ int top_job_read(struct top_job *job, double now, struct fsdp_err *err)
         judge(job, now);
         return FSDP_OK;
     }
-    FSDP_TRY(status_read(&job->status, job->path, err));
+    FSDP_TRY(read_status(&job->status, job->path, err));
     judge(job, now);
     /* A process that was just gone may have written its end meanwhile. */
     if (job->state == TOP_LOST) {
-        FSDP_TRY(status_read(&job->status, job->path, err));
+        FSDP_TRY(read_status(&job->status, job->path, err));
         judge(job, now);
     }
     return FSDP_OK;

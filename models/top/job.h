@@ -28,8 +28,8 @@ const char *top_state_word(int state);
 bool top_state_is_active(int state);
 bool top_state_is_bad(int state);
 
-/* Reads the file at path. FSDP_ENOTFOUND or FSDP_ECORRUPT: it is no status, or no metrics. `now`:
- * Unix time. Local, blocks. */
+/* Reads the file at path. FSDP_ENOTFOUND: it is gone. FSDP_ECORRUPT: it is damaged, or no metrics.
+ * FSDP_EUNSUPPORTED: it is another program's. `now`: Unix time. Local, blocks. */
 int top_job_read(struct top_job *job, double now, struct fsdp_err *err);
 
 /* The latest values of a key in the metrics, oldest first; returns their number. */

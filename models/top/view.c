@@ -87,6 +87,8 @@ static void draw_head(FILE *to, const struct top_style *style, const struct view
     top_plain(to, style);
     fprintf(to, "  %s\n", clock);
     top_cut_text(text, sizeof text, &v->jobs);
+    if (!text[0])
+        top_unread_text(text, sizeof text, &v->jobs);
     top_ink(to, style, TOP_YELLOW);
     top_put(to, style, text, style->columns, false, false);
     top_plain(to, style);

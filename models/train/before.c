@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launch.h"
 
@@ -15,6 +16,13 @@ static int print_error(const struct fsdp_err *err)
 {
     fprintf(stderr, "fsdp-launch: %s\n", err->text);
     return LAUNCH_USAGE;
+}
+
+/* Output that cannot be written is no wrong usage. */
+static int print_failure(const struct fsdp_err *err)
+{
+    print_error(err);
+    return LAUNCH_FAILED;
 }
 
 /* What fsdp-plan leaves to be filled in. */
@@ -55,12 +63,43 @@ bool train_setting(char *out, size_t nbytes, const char *key, const char *config
     const bool loaded = config_load(&settings, config, noverrides, overrides, NULL) == FSDP_OK;
 
     out[0] = '\0';
-    if (loaded && !strcmp(key, "model.path")) /* the one text that is asked for */
-        snprintf(out, nbytes, "%s", settings->model.path);
+    if (loaded && !strcmp(key, "checkpoint.path")) /* the one text that is asked for */
+        snprintf(out, nbytes, "%s", settings->checkpoint.path);
     else if (loaded)
         config_word(out, nbytes, settings, key);
     fsdp_free(settings);
     return loaded && out[0];
+}
+
+/* The nodes may have what this machine does not, so this is a warning. `where`: the setting. */
+static void warn_if_missing(const char *where, const char *path)
+{
+    if (path[0] && !strstr(path, "://") && access(path, F_OK) != 0 && errno == ENOENT)
+        fprintf(stderr,
+                "fsdp-launch: warning: %s: there is no %s here (relative to this folder); the job "
+                "fails unless its nodes have it\n",
+                where, path);
+}
+
+void train_warn_missing(const char *config, int noverrides, char *const *overrides)
+{
+    struct config *c = NULL;
+    struct config_source source;
+    char where[CONFIG_TEXT + 128];
+
+    if (config_load(&c, config, noverrides, overrides, NULL) != FSDP_OK)
+        return;
+    warn_if_missing(config_where(where, sizeof where, c, "model.path"), c->model.path);
+    for (int i = 0; i < config_nsources(c); i++) {
+        config_source(&source, c, i);
+        config_where_source(where, sizeof where, c, i);
+        for (int k = 0; k < source.path.nelem; k++)
+            warn_if_missing(where, fsdp_tunable_list_at(&source.path, k));
+    }
+    config_where(where, sizeof where, c, "data.eval_path");
+    for (int k = 0; k < c->data.eval_path.nelem; k++)
+        warn_if_missing(where, fsdp_tunable_list_at(&c->data.eval_path, k));
+    fsdp_free(c);
 }
 
 bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
@@ -74,7 +113,7 @@ bool train_uses_mpi(const char *config, int noverrides, char *const *overrides)
 static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
 {
     struct config_batch batch;
-    char where[400];
+    char where[400], advice[200];
 
     config_divide(&batch, c, nranks);
     config_where(where, sizeof where, c, "train.global_batch_size");
@@ -84,14 +123,9 @@ static int check_batch(const struct config *c, int nranks, struct fsdp_err *err)
                             " ranks would have none. Type train.global_batch_size=%d or a multiple "
                             "of it, or ask for fewer ranks",
                             where, batch.rows, nranks, nranks - batch.rows, nranks);
-    const double waste = config_batch_waste(&batch);
-    if (waste <= 0)
-        return FSDP_OK;
-    const struct config_batch better = config_batch_better(&batch, c, 0);
-    fprintf(stderr,
-            "fsdp-launch: warning: %s: %" PRId64 " rows on %d ranks waste %.1f %% of the "
-            "computation on padding; train.global_batch_size=%" PRId64 " wastes nothing\n",
-            where, batch.rows, nranks, 100 * waste, better.rows);
+    if (config_batch_waste(&batch) > 0)
+        fprintf(stderr, "fsdp-launch: warning: %s: %s\n", where,
+                config_batch_advice(advice, sizeof advice, &batch, c));
     return FSDP_OK;
 }
 
@@ -123,14 +157,15 @@ int train_print_config(const char *config, int noverrides, char *const *override
     struct config *settings = NULL;
     int rc = config_load_unchecked(&settings, config, noverrides, overrides, &err);
 
-    if (rc == FSDP_OK)
-        rc = config_print(settings, true, stdout, &err);
+    if (rc != FSDP_OK)
+        return print_error(&err);
+    rc = config_print(settings, true, stdout, &err);
     if (rc == FSDP_OK)
         train_gpu_print(stdout);
     if (rc == FSDP_OK && fflush(stdout) != 0)
         rc = fsdp_err_sys(&err, errno, "standard output");
     fsdp_free(settings);
-    return rc == FSDP_OK ? LAUNCH_DONE : print_error(&err);
+    return rc == FSDP_OK ? LAUNCH_DONE : print_failure(&err);
 }
 
 int train_print_metrics(void)
@@ -140,5 +175,5 @@ int train_print_metrics(void)
     metrics_print_table(stdout);
     return fflush(stdout) == 0 && !ferror(stdout)
                ? LAUNCH_DONE
-               : print_error((fsdp_err_sys(&err, errno, "standard output"), &err));
+               : print_failure((fsdp_err_sys(&err, errno, "standard output"), &err));
 }

@@ -283,19 +283,13 @@ void train_show_memory(struct report *report, struct fsdp *fsdp)
 
 static void warn_of_waste(const struct train_parts *p)
 {
-    const double most = 0.1, waste = config_batch_waste(&p->batch);
-    char where[400];
+    const double most = 0.1;
+    char where[400], advice[200];
 
-    if (!p->data || waste <= most)
-        return;
-    const struct config_batch better = config_batch_better(&p->batch, p->config, most);
-    fsdp_log(FSDP_LOG_WARN,
-             "%s: %" PRId64
-             " rows on %d rank%s waste %.1f %% of the computation on padding; %" PRId64
-             " rows would waste %.1f %%",
-             config_where(where, sizeof where, p->config, "train.global_batch_size"), p->batch.rows,
-             p->batch.ranks, p->batch.ranks == 1 ? "" : "s", 100 * waste, better.rows,
-             100 * config_batch_waste(&better));
+    if (p->data && config_batch_waste(&p->batch) > most)
+        fsdp_log(FSDP_LOG_WARN, "%s: %s",
+                 config_where(where, sizeof where, p->config, "train.global_batch_size"),
+                 config_batch_advice(advice, sizeof advice, &p->batch, p->config));
 }
 
 /* In layout rows the order has a meaning. */

@@ -23,9 +23,11 @@ int train_dump_schedule(const char *config, int noverrides, char *const *overrid
                         int nnodes, const char *file);
 /* Is fsdp.backend mpi? False where the configuration cannot be read: the check says so. */
 bool train_uses_mpi(const char *config, int noverrides, char *const *overrides);
-/* The word of a setting that is an enumeration, such as "fsdp.device". */
+/* The word of a setting that is an enumeration, such as "fsdp.device"; or checkpoint.path. */
 bool train_setting(char *out, size_t nbytes, const char *key, const char *config, int noverrides,
                    char *const *overrides);
+/* Warns of a model and of data that are not on this machine. */
+void train_warn_missing(const char *config, int noverrides, char *const *overrides);
 /* Refuses a global batch that leaves ranks without a row, and warns of one that needs padding. */
 int train_check_ranks(const char *config, int noverrides, char *const *overrides, int nranks);
 /* fsdp_comm_begin_mpi, for the launcher. */

@@ -227,6 +227,12 @@ static void plans_are_refused(void)
             "--time 1-00:00:01: partition cpu gives a job at most 1-00:00:00 (MaxTime). Type "
             "--time 1-00:00:00: the run saves before its time is over, and the job is queued "
             "again");
+    r.saves_nothing = true;
+    plan_is("too long without checkpoints", &r, SBATCH_DEVICE_AUTO,
+            "--time 1-00:00:01: partition cpu gives a job at most 1-00:00:00 (MaxTime). Type "
+            "--time 1-00:00:00, and set checkpoint.path, so that the run saves before its time is "
+            "over");
+    r.saves_nothing = false;
     r.time = "soon";
     plan_is("no time", &r, SBATCH_DEVICE_AUTO,
             "--time soon: expected a time as Slurm takes it, such as 90 (minutes), 08:00:00 or "

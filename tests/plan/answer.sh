@@ -37,6 +37,12 @@ ok $? "a run.yaml on eight GPUs"
 ok "$(holds log '^FULL_SHARD, 8, ' && holds log '^step ' && holds log '^error .*within 20 %' && holds log 'fits$'; echo $?)" \
     "its strategy, time, band with its basis, and memory"
 ok "$(! grep -n '.\{81\}' log >&2; echo $?)" "the table has 80 columns"
+ok "$(! holds log PADDING; echo $?)" "nothing of padding where there is none"
+run run.yaml train.global_batch_size=6 train.micro_batch_size=auto --gpus 64 --json padded.json
+ok "$([ $? = 0 ] && holds log '^6 rows on 64 ranks: 90\.6 % of the computation is PADDING;$' &&
+    holds log '^58 of the ranks have no row; train.global_batch_size=64 wastes nothing$' && holds padded.json '"padding_share": 0\.90625'; echo $?)" \
+    "ranks without a row are said"
+ok "$(! grep -n '.\{81\}' log >&2; echo $?)" "in 80 columns"
 # Heads of 64 elements in bf16; documents are packed.
 mkdir small
 sed 's/"hidden_size": 4096/"hidden_size": 256/; s/"num_attention_heads": 32/"num_attention_heads": 4/

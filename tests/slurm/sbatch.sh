@@ -36,8 +36,19 @@ ok $? "a script for CPUs, which sbatch takes"
 [ "$(cat err)" = "fsdp-launch: note: this Slurm queues jobs again after exit status 1 (RequeueExit), so a run that fails by itself starts again, too" ]
 ok $? "a setting of the cluster that starts failed runs again is noted"
 launch --sbatch=absent run.yaml --nodes 2 fsdp.device=cpu model.path=nothere
-[ $rc = 0 ] && grep -q "warning: model.path: there is no nothere here" err
+[ $rc = 0 ] && grep -q "warning: command line: model.path: there is no nothere here" err && ! grep -q "data.path\|saves nothing" err
 ok $? "a model that is not there is named before the job waits for its turn"
+launch --sbatch=absent run.yaml --nodes 2 fsdp.device=cpu "data.path=[$TOP/README.md, nodata]" data.eval_path=noeval
+[ $rc = 0 ] && grep -q "warning: command line: data.path: there is no nodata here" err &&
+    grep -q "warning: command line: data.eval_path: there is no noeval here" err && ! grep -q "no .*README.md here" err
+ok $? "data, too"
+launch --sbatch=lost run.yaml --nodes 2 fsdp.device=cpu checkpoint.path=
+[ $rc = 0 ] && grep -q "warning: checkpoint.path is not set, so the job saves nothing" err && grep -q "^#SBATCH --no-requeue$" lost &&
+    grep -q "so the run saves nothing" lost && ! grep -q "it resumes\| --requeue" lost && takes lost
+ok $? "without checkpoints the script promises none, and does not queue the job again"
+launch --sbatch=- run.yaml --output "$PWD/none/%j.out"
+[ $rc = 0 ] && [ ! -e none ] && grep -q "warning: --output: there is no folder $PWD/none. Create it before" err
+ok $? "a script on standard output creates nothing"
 if command -v shellcheck >/dev/null; then
     shellcheck run.sbatch >log
     ok $? "shellcheck has nothing to say of the script"
@@ -65,6 +76,12 @@ refuses() { # what, text, arguments...
     [ $rc = 2 ] && [ "$(cat err)" = "fsdp-launch: $text" ] && [ ! -e run.sbatch ]
     ok $? "refused: $what"
 }
+refuses "a file as the folder of the output" \
+    "--output: $PWD/run.yaml is a file and not a folder, so the job could not write its output there. Type --output with another folder" \
+    --output run.yaml/%j.log
+mkdir of-%x
+refuses "a folder as the output" "--output: none/ names a folder. Type a file in it, such as none/%x-%j.out" --output none/
+refuses "a folder that is there" "--output: $PWD/of-%x is a folder. Type a file in it, such as $PWD/of-%x/%x-%j.out" --output of-%%x
 refuses "too many nodes" \
     "--nodes 5: partition test has 4 nodes. Type --nodes 4 or fewer, or another --partition" --nodes 5
 refuses "more nodes than a job may have" \

@@ -131,7 +131,12 @@ ok "$([ $? = 0 ] && ! grep -q $'\xc2\x9b' log && holds odd.json '31m?/metrics.js
     "the name of a folder commands no terminal, and is in the JSON, UTF-8 or not"
 mkdir broken && echo '{"version": 1' >broken/status.json
 "$top" --once broken >log 2>err
-ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 1 ]; echo $?)" "a file that is no status is left out"
+ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 1 ] && holds err "no runs below broken" &&
+    holds err "fsdp-top: 1 file cannot be read: broken/status.json: damaged or incomplete JSON"; echo $?)" "half a status is said"
+mkdir broken/a broken/b broken/c && : >broken/a/status.json && cp older/metrics.jsonl broken/b && echo '{"ok": true}' >broken/c/status.json
+"$top" --once broken >log 2>err
+ok "$([ $? = 0 ] && [ "$(wc -l <log)" = 2 ] && holds err "fsdp-top: 2 files cannot be read; the first: broken/" &&
+    [ "$(wc -l <err)" = 1 ]; echo $?)" "an empty one is counted, another program's is not"
 
 # ---- next to checkpoints ---------------------------------------------------------------------------------
 

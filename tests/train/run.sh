@@ -194,6 +194,9 @@ run -n 2 run.yaml checkpoint.path=new model.path=camel
 refused '' "camel" "a model of another family"
 run -n 2 run.yaml train.stepz=5
 refused 2 "did you mean train.steps" "an unknown key"
+ln -s nowhere dangling
+run -n 2 run.yaml checkpoint.path=dangling
+refused '' "checkpoint.path: 'dangling' is a link to 'nowhere', which is not there" "a folder of checkpoints that is a link to nothing"
 run -n 2 missing.yaml
 refused 2 "missing.yaml" "no configuration"
 ok "$([ ! -e new ] || [ -z "$(latest new)" ]; echo $?)" "none of these left a checkpoint"
@@ -201,6 +204,10 @@ ok "$([ ! -e new ] || [ -z "$(latest new)" ]; echo $?)" "none of these left a ch
 "$launch" --print-config run.yaml train.steps=77 >printed.yaml 2>err
 ok $? "--print-config"
 ok "$(holds printed.yaml '  steps: 77' && holds printed.yaml '  path: [text]'; echo $?)" "prints what is set"
+"$launch" --print-config run.yaml >/dev/full 2>err
+ok "$([ $? = 1 ] && holds err 'cannot write the configuration: No space left on device'; echo $?)" "to a disk that is full: failed, not wrong usage"
+"$launch" --print-metrics >/dev/full 2>err
+ok "$([ $? = 1 ] && holds err 'No space left on device'; echo $?)" "--print-metrics, too"
 run -n 2 printed.yaml checkpoint.path=printed train.steps=1 log.metrics=
 ok $? "and can be run"
 

@@ -40,8 +40,14 @@ static const struct {
 } bad[] = {
     {"unknown key", "train:\n  stepz: 10\n", 2, {"unknown key 'train.stepz'", "train.steps"}},
     {"key of another section", "train:\n  lr: 1\n", 2, {"train.lr", "did you mean optim.lr"}},
-    {"far from any key", "train:\n  elephant: 1\n", 2, {"section train has steps, epochs, global_batch"}},
-    {"unknown section", "training:\n  steps: 1\n", 1, {"'training'", "model, lora, data, train, optim"}},
+    {"far from any key",
+     "train:\n  elephant: 1\n",
+     2,
+     {"section train has steps, epochs, global_batch"}},
+    {"unknown section",
+     "training:\n  steps: 1\n",
+     1,
+     {"'training'", "model, lora, data, train, optim"}},
     {"unknown empty section", GOOD "elephant:\n", 7, {"unknown section 'elephant'"}},
     {"word for a number", "train:\n  steps: ten\n", 2, {"train.steps", "'ten'", "whole number"}},
     {"fraction for a whole number", "train:\n  steps: 1.5\n", 2, {"train.steps", "'1.5'"}},
@@ -60,6 +66,15 @@ static const struct {
      {"data.document_end", "no effect unless data.pack is documents"}},
     {"dropout of all", "model:\n  dropout: 1\n", 2, {"model.dropout", "auto, or a number of at"}},
     {"nan", "optim:\n  lr: nan\n", 2, {"optim.lr", "'nan'"}},
+    {"a number that would be 0",
+     "optim:\n  lr: 1e-400\n",
+     2,
+     {"optim.lr", "'1e-400' is too small"}},
+    {"a newline",
+     "model:\n  path: |\n    m\n",
+     2,
+     {"model.path", "'m' ends with a newline", "'|-'"}},
+    {"a newline in a list", "data:\n  path: |\n    d\n", 2, {"data.path", "ends with a newline"}},
     {"open end", "optim:\n  betas: [0.9, 1.0]\n", 2, {"optim.betas", "'1.0'", "below 1"}},
     {"too few numbers", "optim:\n  betas: [0.9]\n", 2, {"optim.betas", "list of 2 numbers"}},
     {"a scalar for numbers", "optim:\n  betas: 0.9\n", 2, {"optim.betas", "1 values given"}},
@@ -433,16 +448,26 @@ static void check_divide(void)
 {
     static const struct {
         int ranks, rows, micro, accumulation, micro_rows, better;
-        double waste; /* better: the size that is proposed where more than 10 % are wasted */
+        double waste; /* better: the size that is proposed where something is wasted */
     } cases[] = {
-        {1, 8, 8, 1, 8, 0, 0},          {2, 8, 2, 2, 2, 0, 0},
-        {3, 15, 5, 1, 5, 0, 0},         {5, 15, 1, 3, 1, 0, 0},
-        {4, 16, 0, 1, 4, 0, 0},         {4, 15, 1, 4, 1, 0, 1.0 / 16},
-        {4, 15, 2, 2, 2, 0, 1.0 / 16},  {5, 4, 1, 1, 1, 5, 1.0 / 5},
-        {7, 1, 0, 1, 1, 7, 6.0 / 7},    {2, 12, 4, 2, 4, 15, 4.0 / 16},
+        {1, 8, 8, 1, 8, 0, 0},
+        {2, 8, 2, 2, 2, 0, 0},
+        {3, 15, 5, 1, 5, 0, 0},
+        {5, 15, 1, 3, 1, 0, 0},
+        {4, 16, 0, 1, 4, 0, 0},
+        {4, 15, 1, 4, 1, 16, 1.0 / 16},
+        {4, 15, 2, 2, 2, 16, 1.0 / 16},
+        {5, 4, 1, 1, 1, 5, 1.0 / 5},
+        {7, 1, 0, 1, 1, 7, 6.0 / 7},
+        {2, 12, 4, 2, 4, 8, 4.0 / 16},
         {2, 12, 8, 1, 6, 0, 0}, /* no micro-batch is larger than what a rank has */
-        {5, 12, 0, 1, 3, 10, 3.0 / 15}, {7, 12, 0, 1, 2, 13, 2.0 / 14},
-        {1, 17, 4, 5, 4, 0, 3.0 / 20},
+        {5, 12, 0, 1, 3, 10, 3.0 / 15},
+        {7, 12, 0, 1, 2, 14, 2.0 / 14},
+        {1, 17, 4, 5, 4, 16, 3.0 / 20},
+        {64, 6, 0, 1, 1, 64, 58.0 / 64},
+        {16, 6, 0, 1, 1, 16, 10.0 / 16},
+        {16, 37, 2, 2, 2, 32, 27.0 / 64},
+        {3, 1000, 4, 84, 4, 996, 8.0 / 1008},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fsdp_err err = FSDP_ERR_INIT;
@@ -457,9 +482,9 @@ static void check_divide(void)
            "%d rows in %ds on %d ranks: %d times %d rows, %.1f %% wasted", cases[i].rows,
            cases[i].micro, cases[i].ranks, batch.accumulation, batch.micro_rows, 100 * waste);
         if (cases[i].better) {
-            const struct config_batch better = config_batch_better(&batch, c, 0.1);
-            ok(better.rows == cases[i].better && config_batch_waste(&better) <= 0.1,
-               "%d rows would waste %.1f %%", (int)better.rows, 100 * config_batch_waste(&better));
+            const struct config_batch better = config_batch_better(&batch, c);
+            ok(better.rows == cases[i].better && config_batch_waste(&better) == 0,
+               "%d rows waste nothing (%d)", cases[i].better, (int)better.rows);
         }
         fsdp_free(c);
     }

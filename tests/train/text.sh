@@ -56,6 +56,12 @@ ok $? "token ids need no tokenizer"
 run run.yaml model.path=model
 ok $? "a model of 256 tokens reads bytes"
 
+cp -r "$TOP/examples/llama-tiny" small && sed -i 's/"vocab_size": *[0-9]*/"vocab_size": 100/' small/config.json
+refused 'tokens, and the model small has 100 (vocab_size in its config.json)' \
+    "a tokenizer with more tokens than the model" run.yaml model.path=small data.cache=cache
+ok "$(holds err 'set vocab_size to ' && holds err 'run.yaml:2: data.path' && [ ! -e cache ]; echo $?)" \
+    "before anything is tokenized, and what to set"
+
 "$BIN/fsdp-launch" run.yaml model.path=other data.tokenizer=bytes checkpoint.path=ck >/dev/null 2>&1
 "$BIN/fsdp-generate" --model ck --prompt ab --max-tokens 2 >log 2>err
 ok "$([ $? = 1 ] && holds err "$rule" && holds err 'give token ids with --tokens'; echo $?)" "fsdp-generate has the same rule"

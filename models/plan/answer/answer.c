@@ -80,6 +80,9 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     config_divide(&batch, p->config, q->ngpus);
     a->micro_rows = batch.micro_rows;
     a->accumulation = batch.accumulation;
+    a->padding = config_batch_waste(&batch);
+    if (a->padding > 0)
+        a->better_rows = config_batch_better(&batch, p->config).rows;
     a->row_tokens = p->config->data.seq_len * train_parts_row_sequences(p);
     a->rows = p->batch.rows;
     a->offloads = p->config->fsdp.offload != FSDP_OFFLOAD_NONE;

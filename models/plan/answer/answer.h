@@ -70,6 +70,8 @@ struct answer {
     bool two_level;
     int micro_rows, accumulation;
     int64_t row_tokens, rows; /* of a row: of pairs those of both; rows of a step */
+    double padding;           /* share of the computation that is padding, 0 to 1 */
+    int64_t better_rows;      /* where it is above 0: the nearest number of rows without any */
     bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
     bool offloads_acts, offloads_grads; /* fsdp.offload_activations, fsdp.offload_gradients */
     bool clips, reduces_last;           /* optim.clip_grad_norm above 0; fsdp.reduce_last */

@@ -23,16 +23,16 @@ static json_t *run_json(const struct answer *a)
 {
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)a->hash);
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:i, s:i, s:I, s:I, "
-                     "s:o, s:o, s:s}",
-                     "family", a->family, "sharding_strategy", a->strategy, "gathered", a->gathered,
-                     "reduced", a->reduced, "gpus", a->nranks, "nodes", a->nnodes, "shard_size",
-                     a->shard_nranks, "replicate_size", a->replicate_nranks, "two_level",
-                     a->two_level, "updates_on_host", a->updates_on_host, "units", a->nunits,
-                     "micro_batch_rows", a->micro_rows, "accumulation", a->accumulation,
-                     "row_tokens", (json_int_t)a->row_tokens, "rows_per_step", (json_int_t)a->rows,
-                     "parameters", number_json(a->nparams), "trained_parameters",
-                     number_json(a->ntrained), "plan_hash", hash);
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:i, s:i, s:I, s:I, "
+        "s:o, s:o, s:o, s:s}",
+        "family", a->family, "sharding_strategy", a->strategy, "gathered", a->gathered, "reduced",
+        a->reduced, "gpus", a->nranks, "nodes", a->nnodes, "shard_size", a->shard_nranks,
+        "replicate_size", a->replicate_nranks, "two_level", a->two_level, "updates_on_host",
+        a->updates_on_host, "units", a->nunits, "micro_batch_rows", a->micro_rows, "accumulation",
+        a->accumulation, "row_tokens", (json_int_t)a->row_tokens, "rows_per_step",
+        (json_int_t)a->rows, "padding_share", number_json(a->padding), "parameters",
+        number_json(a->nparams), "trained_parameters", number_json(a->ntrained), "plan_hash", hash);
 }
 
 static json_t *time_json(const struct answer *a)

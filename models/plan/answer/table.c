@@ -24,9 +24,25 @@ static void print_head(const struct answer *a, const struct question *q, FILE *t
     fprintf(to, "%d%s, %d units; gathered in %s, reduced in %s%s\n", a->shard_nranks,
             a->two_level ? " on two levels" : "", a->nunits, a->gathered, a->reduced,
             a->updates_on_host ? ", updated on the host" : "");
-    fprintf(to, "%d row%s of %s tokens a micro-step, %d micro-step%s: %s tokens a step\n\n",
+    fprintf(to, "%d row%s of %s tokens a micro-step, %d micro-step%s: %s tokens a step\n",
             a->micro_rows, a->micro_rows == 1 ? "" : "s", answer_whole(seq, (double)a->row_tokens),
             a->accumulation, a->accumulation == 1 ? "" : "s", answer_count(tokens, a->step_tokens));
+}
+
+/* As the run warns of it. */
+static void print_padding(const struct answer *a, FILE *to)
+{
+    text rows, ranks;
+
+    if (a->padding <= 0)
+        return;
+    fprintf(to, "%s row%s on %s ranks: %.1f %% of the computation is PADDING;\n",
+            answer_whole(rows, (double)a->rows), a->rows == 1 ? "" : "s",
+            answer_whole(ranks, a->nranks), 100 * a->padding);
+    if (a->rows < a->nranks)
+        fprintf(to, "%s of the ranks have no row; ",
+                answer_whole(ranks, (double)(a->nranks - a->rows)));
+    fprintf(to, "train.global_batch_size=%lld wastes nothing\n", (long long)a->better_rows);
 }
 
 static void print_rates(const struct answer *a, FILE *to)
@@ -259,6 +275,8 @@ static void print_facts(const struct question *q, FILE *to)
 void answer_print(const struct answer *a, const struct question *q, bool verbose, FILE *to)
 {
     print_head(a, q, to);
+    print_padding(a, to);
+    putc('\n', to);
     print_rates(a, to);
     print_parts(a, to);
     print_links(a, q, to);

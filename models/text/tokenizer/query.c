@@ -8,6 +8,11 @@ int tokenizer_vocab_size(const struct tokenizer *t)
     return (int)(t->vocab.nids > t->added.nids ? t->vocab.nids : t->added.nids);
 }
 
+int tokenizer_plain_size(const struct tokenizer *t)
+{
+    return (int)t->vocab.nids;
+}
+
 bool tokenizer_is_bytes(const struct tokenizer *t)
 {
     return !t->words;

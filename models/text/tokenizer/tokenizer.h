@@ -34,6 +34,8 @@ bool tokenizer_is_bytes(const struct tokenizer *tokenizer);
 
 /* One more than the largest id. */
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);
+/* The same of the tokens that text becomes; added ones, special tokens among them, may be above. */
+int tokenizer_plain_size(const struct tokenizer *tokenizer);
 /* Equal for equal files. Two tokenizers with one hash give the same ids. */
 uint64_t tokenizer_hash(const struct tokenizer *tokenizer);
 /* The file that it was read from; "bytes" for the bytes. */

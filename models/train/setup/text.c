@@ -45,6 +45,24 @@ static int open_named(struct train_text *t, const struct config *c, struct fsdp_
     return fsdp_err_blame(err, rc, "data.tokenizer");
 }
 
+/* Known before anything is tokenized. A few added tokens that the model does not have are common,
+ * and most texts never use them. */
+static void check_size(struct train_text *t, const char *folder, int vocab_size)
+{
+    const int nplain = t->tokenizer ? tokenizer_plain_size(t->tokenizer) : 0;
+
+    if (vocab_size <= 0 || nplain <= vocab_size)
+        return;
+    snprintf(t->refusal, sizeof t->refusal,
+             "%s has %d tokens, and the model %s has %d (vocab_size in its config.json). Give the "
+             "tokenizer of the model (data.tokenizer), or, for a model of random values, set "
+             "vocab_size to %d or more",
+             tokenizer_path(t->tokenizer), nplain, folder, vocab_size,
+             tokenizer_vocab_size(t->tokenizer));
+    tokenizer_close(t->tokenizer);
+    t->tokenizer = NULL;
+}
+
 static int open_tokenizer(struct train_text *t, const struct config *c, const char *folder,
                           int vocab_size, struct fsdp_err *err)
 {
@@ -60,6 +78,7 @@ static int open_tokenizer(struct train_text *t, const struct config *c, const ch
         tokenizer_close(t->tokenizer);
         t->tokenizer = NULL;
     }
+    check_size(t, folder, vocab_size);
     return FSDP_OK;
 }
 
