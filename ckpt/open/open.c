@@ -31,6 +31,8 @@ int ckpt_open_with(struct ckpt **out, const char *path, const char *config, stru
         goto out;
     }
     rc = ckpt->format->open(ckpt, err);
+    if (rc == FSDP_OK)
+        ckpt_extras_drop_adapter(ckpt);
     if (rc == FSDP_OK && config)
         rc = ckpt_extras_replace(ckpt, config, err);
     if (rc == FSDP_OK && ckpt->has_flat)

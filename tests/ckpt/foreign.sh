@@ -39,6 +39,16 @@ safetensors single/adapter_model.safetensors lora
 run 0 ckpt-merge single -o merged1 && says "'single/consolidated.safetensors' is not read" &&
     says "'single/adapter_model.safetensors' is not read" && run 0 ckpt-diff merged1 $llama
 ok $? "also where one file holds the model"
+echo '{}' >single/adapter_config.json
+for to in 'ckpt-merge -o' 'ckpt-merge --torch -o' 'ckpt-reshard --world 1 -o' 'ckpt-cp'; do
+    rm -rf whole
+    [ "$to" = ckpt-cp ] && run 0 ckpt-cp single whole || run 0 $to whole single
+    says "'single/adapter_config.json' belongs to an adapter and is left out" && [ -e whole ] && ! find whole | grep -q adapter_
+    ok $? "nor does its configuration go along: $to"
+done
+mkdir peft && safetensors peft/adapter_model.safetensors lora && echo '{}' >peft/adapter_config.json &&
+    run 0 ckpt-cp peft peft2 && [ -e peft2/adapter_config.json ]
+ok $? "a copy of an adapter has its configuration"
 mkdir adapter && safetensors adapter/adapter_model.safetensors lora && run 0 ckpt-merge adapter -o merged2 && ! says "not read"
 ok $? "an adapter alone is read"
 
