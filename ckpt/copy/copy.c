@@ -199,6 +199,7 @@ static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
 
 static int run_copy(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 {
+    ckpt_warn_lacks(c->ckpt);
     FSDP_TRY(ckpt_store_of(&c->store, c->args->out, err));
     FSDP_TRY(check_args(c, err));
     FSDP_TRY(name_final(c, err));

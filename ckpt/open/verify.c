@@ -387,6 +387,8 @@ int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
         rc = check_tensors(&c, err);
     if (rc == FSDP_OK)
         rc = ckpt_unchanged(ckpt, err);
+    if (rc == FSDP_OK && ckpt->lacks)
+        fault(&c, ckpt->lacks);
     if (rc == FSDP_OK && c.nfaults)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
                           c.nfaults == 1 ? "" : "s");

@@ -38,6 +38,10 @@ struct ckpt {
         char *why;
     } * unread;
 
+    /* What the index counts and the tensors do not have, as a sentence; NULL: nothing. */
+    char *lacks;
+    bool is_guessed; /* nothing says which files there are: ckpt_says_whole */
+
     /* Those that are decoded as they are read, in order of their tensors (unpack.h). */
     int npacked;
     struct ckpt_packed *packed;
@@ -125,6 +129,8 @@ int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_er
 /* Keeps, and logs, that a tensor cannot be read. All texts are copied. */
 int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
                     const char *why, struct fsdp_err *err);
+/* Logs what it lacks, if that is known. */
+void ckpt_warn_lacks(const struct ckpt *ckpt);
 /* Why a tensor of this name cannot be read; NULL if there is none such. */
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
 /* The stored tensor that a slice means; checks shape, box and convertible dtype. */

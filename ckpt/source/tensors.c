@@ -80,6 +80,12 @@ int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enu
     return FSDP_OK;
 }
 
+void ckpt_warn_lacks(const struct ckpt *ckpt)
+{
+    if (ckpt->lacks)
+        fsdp_log(FSDP_LOG_WARN, "%s", ckpt->lacks);
+}
+
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)
 {
     for (int i = 0; i < ckpt->nunread; i++)

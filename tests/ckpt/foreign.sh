@@ -91,6 +91,11 @@ run 1 ckpt-merge strange -o odd5 && says "tensor 'odd': unknown dtype 'F4'" && s
     ! [ -e odd5 ] && run 0 ckpt-merge strange -o odd5 --exclude odd --exclude d9 && [ "$(names odd5)" = "w " ] && run 0 ckpt-info strange
 ok $? "one tensor of an unknown dtype or of nine dimensions leaves the others readable"
 
+run 0 ckpt-verify "$TOP/tests/data/dcp-hf-sharded-2r/ckpt" && says 'it cannot be known' && ! says complete &&
+    run 0 ckpt-verify --json "$TOP/tests/data/dcp-hf-sharded-2r/ckpt" && says '"whole": null'
+ok $? "ckpt-verify does not call torch's sharded files complete"
+run 0 ckpt-verify "$TOP/tests/data/dcp-hf-consolidated-2r-scalar/ckpt" && says complete
+ok $? "it does so where an index lists them"
 mkdir broken
 cp $llama/model.safetensors broken/
 echo '{"torch_dtype": "float32", ' >broken/config.json

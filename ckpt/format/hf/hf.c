@@ -211,15 +211,18 @@ static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
-/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. */
-static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header *headers)
+/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. Nor is a
+ * file where neither an index nor names say how many there are. */
+static void warn_of_guesses(struct ckpt *ckpt, const struct ckpt_st_header *headers, bool indexed)
 {
-    int nguessed = 0, nsharded = 0;
+    int nguessed = 0, nsharded = 0, nplain = 0;
     for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
         nsharded += headers[i].sharded;
+        nplain += !headers[i].sharded && !strstr(ckpt->m.layout.files[i].path, "-of-");
         for (int k = 0; headers[i].sharded && k < headers[i].nentries; k++)
             nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].global_shape;
     }
+    ckpt->is_guessed = nguessed || (!indexed && nplain && ckpt->m.layout.nfiles > 1);
     if (nguessed)
         fsdp_log(
             FSDP_LOG_WARN,
@@ -280,7 +283,9 @@ static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
     if (index.map)
         FSDP_TRY_GOTO(index_match(&index, ckpt, headers, err), out);
     FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
-    warn_of_guesses(ckpt, headers);
+    if (index.map)
+        FSDP_TRY_GOTO(ckpt_hf_index_total(ckpt, &index, CKPT_HF_INDEX_NAME, err), out);
+    warn_of_guesses(ckpt, headers, index.map != NULL);
     rc = scalars_mend(ckpt, err);
 out:
     for (int i = 0; i < nread; i++)

@@ -376,7 +376,8 @@ static int open_torch(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_contained_find(ckpt, err), out);
-    rc = ckpt_dcp_finish(ckpt, err);
+    FSDP_TRY_GOTO(ckpt_dcp_finish(ckpt, err), out);
+    rc = index.map ? ckpt_hf_index_total(ckpt, &index, INDEX_NAME, err) : FSDP_OK;
 out:
     fsdp_free(r.names);
     fsdp_free(r.storage_of);
