@@ -126,7 +126,7 @@ static inline const char *ckpt_own_name(const struct ckpt_tensor *tensor)
 int ckpt_contained_find(struct ckpt *ckpt, struct fsdp_err *err);
 /* The number in a tensor of one element, rounded; -1 where it is negative or no number. */
 int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err);
-/* Keeps, and logs, that a tensor cannot be read. All texts are copied. */
+/* Keeps that a tensor cannot be read. All texts are copied. ckpt_warn_unread logs it. */
 int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
                     const char *why, struct fsdp_err *err);
 /* Logs what it lacks, if that is known. */

@@ -231,6 +231,30 @@ static void warn_of_guesses(struct ckpt *ckpt, const struct ckpt_st_header *head
             ckpt->path, nsharded);
 }
 
+/* The same weights as torch.save wrote them, or others: which one was not asked for. */
+static void warn_of_torch(const struct ckpt *ckpt, const struct ckpt_names *all)
+{
+    const char *first = NULL;
+    int count = 0;
+    for (int i = 0; i < all->nnames; i++) {
+        const char *name = all->names[i];
+        if (!ckpt_hf_is_whole(name) || ckpt_hf_is_weights(name) || ckpt_hf_is_index(name) ||
+            !strcmp(name, CKPT_ACCELERATE_FULL) || strstr(name, ".index."))
+            continue;
+        first = first && strcmp(first, name) < 0 ? first : name;
+        count++;
+    }
+    if (count > 1)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s/%s' and %d more files of torch.save are not read: the safetensors files are; "
+                 "to read those, move them to a folder of their own",
+                 ckpt->path, first, count - 1);
+    else if (count)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s/%s' is not read: the safetensors files are; to read that, name it",
+                 ckpt->path, first);
+}
+
 static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_hf_index *index,
                       struct fsdp_err *err)
 {
@@ -240,6 +264,8 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_h
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
         if (ckpt_hf_is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
+    if (rc == FSDP_OK)
+        warn_of_torch(ckpt, &all);
     if (rc == FSDP_OK && ckpt_hf_names_have(&all, CKPT_HF_INDEX_NAME)) {
         rc = ckpt_hf_index_open(index, ckpt, CKPT_HF_INDEX_NAME, files, err);
     } else if (rc == FSDP_OK) {

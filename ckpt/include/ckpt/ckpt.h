@@ -300,6 +300,9 @@ bool ckpt_has_checksums(const struct ckpt *ckpt);
 /* Does it say which files and tensors it must hold? False of torch's sharded safetensors and of
  * several files without an index: if some are missing, nothing tells. */
 bool ckpt_says_whole(const struct ckpt *ckpt);
+/* Logs each tensor that is there and cannot be read, with the reason, as the calls do that work on
+ * all tensors. */
+void ckpt_warn_unread(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
 const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
 /* The mesh that saved it, as in fsdp_state_layout; 1 x 1 where it is not known. */
