@@ -66,6 +66,7 @@ static int open_member(struct ckpt_average *a, int i, const char *text, const ch
     FSDP_TRY(ckpt_weighted_parse(&m->path, &m->weight, text, "checkpoint", err));
     FSDP_TRY(ckpt_open_with(&m->ckpt, m->path, config, err));
     a->given[i] = m->ckpt;
+    ckpt_warn_lacks(m->ckpt);
     FSDP_TRY(ckpt_unpack(m->ckpt, err));
     return ckpt_source_hash(&m->hash, m->ckpt, err);
 }

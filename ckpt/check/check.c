@@ -26,6 +26,8 @@ struct check {
     } * sorted; /* [nweights] by name */
     int nweights;
     bool *known; /* [tensors] the model has it */
+    int nmissing;
+    char missing[CKPT_MAX_NAME_NBYTES]; /* the first of these */
     char text[TEXT_NBYTES];
 };
 
@@ -145,6 +147,8 @@ static void check_name(struct check *c, const char *name, const struct ckpt_chec
         check_shape(c, at, row->dims);
     } else if (has && !(row->when & CKPT_IF_HEAD && has_alias(c, name))) {
         shape_text(needs, shape, shape_of(shape, c, row->dims));
+        if (!c->nmissing++)
+            snprintf(c->missing, sizeof c->missing, "%s", name);
         add_fault(c, name, NULL, "tensor '%s' of shape %s is missing", name, needs);
     }
 }
@@ -423,6 +427,56 @@ int ckpt_check(struct ckpt_check_result *out, struct ckpt *ckpt, ckpt_mismatch_f
         if (rc == FSDP_OK && !is_part(ckpt))
             rc = check_index(c, err);
     }
+    json_decref(config);
+    fsdp_free(c->sorted);
+    fsdp_free(c->known);
+    fsdp_free(c);
+    return rc;
+}
+
+/* ---- what is missing ------------------------------------------------------------------------- */
+
+static void ignore(void *ctx, const struct ckpt_mismatch *mismatch)
+{
+    (void)ctx;
+    (void)mismatch;
+}
+
+/* Is it a model with a head for text? Others, such as classifiers, have a model_type, too. */
+static bool has_text_head(const json_t *config)
+{
+    static const char *const ends[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
+    const char *name =
+        json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    for (size_t i = 0; name && i < sizeof ends / sizeof ends[0]; i++)
+        if (strlen(name) >= strlen(ends[i]) &&
+            !strcmp(name + strlen(name) - strlen(ends[i]), ends[i]))
+            return true;
+    return !name;
+}
+
+int ckpt_warn_missing(struct ckpt *ckpt, struct fsdp_err *err)
+{
+    struct ckpt_check_result result = {.nmismatches = 0};
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    struct check *c = fsdp_alloc(1, sizeof *c, "check", err);
+    json_t *config = NULL;
+    int nknown = 0;
+    if (!c)
+        return FSDP_ENOMEM;
+    *c = (struct check){.out = &result, .ckpt = ckpt, .report = ignore};
+    const int rc = list_weights(c, err);
+    if (rc == FSDP_OK && config_load(&config, c, &quiet))
+        config = NULL; /* whoever needs it says so */
+    if (rc == FSDP_OK && has_text_head(config) && know_model(c, config))
+        check_family(c);
+    for (int i = 0; c->nmissing && i < ckpt->m.layout.ntensors; i++)
+        nknown += c->known[i];
+    if (nknown) /* else they have names of their own */
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s' lacks %d tensor%s that a model of type '%s' has, such as '%s'; is a file "
+                 "missing? ckpt-merge --check lists them",
+                 ckpt->path, c->nmissing, c->nmissing == 1 ? "" : "s", result.family, c->missing);
     json_decref(config);
     fsdp_free(c->sorted);
     fsdp_free(c->known);

@@ -91,6 +91,7 @@ static int refuse_target(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
     bool exists = false;
 
     *done = false;
+    FSDP_TRY(ckpt_target_refuse_special(c->store, c->commit.final, err));
     /* What shows file by file is judged so: what is there and has another size is refused. */
     if (ckpt_commit_is_hidden(&c->commit))
         FSDP_TRY(ckpt_commit_is_taken(&exists, &c->commit, err));
@@ -199,6 +200,8 @@ static int check_args(struct ckpt_copy *c, struct fsdp_err *err)
 
 static int run_copy(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
 {
+    ckpt_warn_lacks(c->ckpt);
+    ckpt_warn_unread(c->ckpt);
     FSDP_TRY(ckpt_store_of(&c->store, c->args->out, err));
     FSDP_TRY(check_args(c, err));
     FSDP_TRY(name_final(c, err));

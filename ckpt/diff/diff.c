@@ -309,6 +309,8 @@ int ckpt_diff(bool *same, struct ckpt *a, struct ckpt *b, const struct ckpt_diff
 
     if (args->version != CKPT_DIFF_ARGS_VERSION)
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_diff: arguments of version %u", args->version);
+    ckpt_warn_unread(a);
+    ckpt_warn_unread(b);
     rc = fit_memory(&d, &nworkers, err);
     if (rc == FSDP_OK)
         rc = ckpt_diff_side_create(&d.a, a, b, &args->select, err);

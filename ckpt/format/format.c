@@ -49,7 +49,12 @@ int ckpt_format_find(const struct ckpt_format_ops **out, struct ckpt *ckpt, stru
     struct ckpt_store_stat st;
     bool is = false;
 
-    FSDP_TRY(ckpt_store_stat(&st, ckpt->store, ckpt->path, err));
+    const int rc = ckpt_store_stat(&st, ckpt->store, ckpt->path, err);
+    if (rc == FSDP_ENOTFOUND && ckpt->path[0] == '-' && !ckpt->path[1])
+        return fsdp_err_set(err, rc,
+                            "'-' is not there, and a checkpoint cannot come from standard input: "
+                            "name its file or folder");
+    FSDP_TRY(rc);
     for (int i = 0; i < nadded + NFORMATS; i++) {
         *out = format_at(i);
         if ((*out)->recognize)

@@ -16,10 +16,30 @@
 
 /* ---- the name -------------------------------------------------------------------------------- */
 
+static int refuse_kind(const char *path, struct fsdp_err *err)
+{
+    return fsdp_err_set(err, FSDP_EEXIST,
+                        "output '%s' is a pipe, a socket or a device, and no output can be written "
+                        "there: name a file or a folder",
+                        path);
+}
+
+int ckpt_target_refuse_special(const struct ckpt_store_ops *store, const char *path,
+                               struct fsdp_err *err)
+{
+    enum ckpt_store_kind kind;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    if (ckpt_store_has_links(store) && !ckpt_store_kind_at(&kind, store, path, &quiet) &&
+        kind == CKPT_STORE_OTHER)
+        return refuse_kind(path, err);
+    return FSDP_OK;
+}
+
 int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct fsdp_err *err)
 {
     enum ckpt_store_kind kind;
     struct fsdp_err why = FSDP_ERR_INIT;
+    struct stat st;
     if (!ckpt_store_has_links(store))
         return FSDP_OK;
     int rc = ckpt_store_kind_at(&kind, store, *path, &why);
@@ -28,6 +48,8 @@ int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct 
     if (rc)
         return fsdp_err_pass(err, rc, &why);
     char *real = realpath(*path, NULL);
+    if (!real && !stat(*path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return refuse_kind(*path, err); /* /dev/stdout, of a pipe */
     if (!real)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "output '%s' is a symbolic link to nothing that can be reached (%s): "
@@ -365,19 +387,6 @@ static bool judge_item(const void *ctx, const struct ckpt_store_item *item)
     return !ckpt_hf_is_extra(name) && ckpt_belongs_name(name, false, p->target->place);
 }
 
-/* A pipe, a socket or a device has no bytes, and yet is somebody's. */
-static int refuse_special(const struct ckpt_target *t, struct fsdp_err *err)
-{
-    enum ckpt_store_kind kind;
-    FSDP_TRY(ckpt_store_kind_at(&kind, t->store, t->path, err));
-    if (kind != CKPT_STORE_OTHER)
-        return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' is not overwritten: it is a pipe, a socket or a device; name another "
-                        "output",
-                        t->path);
-}
-
 /* The kind of what is there; *nothing: there is nothing to lose. */
 static int look_at_target(bool *nothing, bool *folder, struct ckpt_names *names,
                           const struct ckpt_target *t, struct fsdp_err *err)
@@ -389,8 +398,7 @@ static int look_at_target(bool *nothing, bool *folder, struct ckpt_names *names,
     if (rc)
         return *nothing ? FSDP_OK : fsdp_err_pass(err, rc, &why);
     *folder = st.is_folder;
-    if (ckpt_store_has_links(t->store))
-        FSDP_TRY(refuse_special(t, err));
+    FSDP_TRY(ckpt_target_refuse_special(t->store, t->path, err));
     if (st.is_folder)
         FSDP_TRY(ckpt_store_names(names, t->store, t->path, err));
     *nothing = st.is_folder ? !names->nnames : !st.nbytes;

@@ -10,6 +10,10 @@
  * progress lies next to the target. Refuses a link to nothing. */
 int ckpt_target_resolve(char **path, const struct ckpt_store_ops *store, struct fsdp_err *err);
 
+/* Refuses a device, a pipe or a socket; what is not there is fine. */
+int ckpt_target_refuse_special(const struct ckpt_store_ops *store, const char *path,
+                               struct fsdp_err *err);
+
 /* Refuses a new name that is the checkpoint, lies in it, or holds it or one of its files: compared
  * as objects (device and inode), whatever they are called. */
 int ckpt_target_refuse_input(const struct ckpt *ckpt, const char *final,

@@ -127,7 +127,11 @@ static int refuse_twice(const struct ckpt_layout *layout, int one, int other, st
     if (!a || !b)
         return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice", name);
     if (!strcmp(a, b))
-        return fsdp_err_set(err, FSDP_ECORRUPT, "tensor '%s' is listed twice in '%s'", name, a);
+        return fsdp_err_set(
+            err, FSDP_ECORRUPT,
+            "tensor '%s' is listed twice in '%s': two of its values have this name, and "
+            "no option can tell them apart; save one under another name",
+            name, a);
     return fsdp_err_set(err, FSDP_ECORRUPT,
                         "tensor '%s' is listed twice: in '%s' and in '%s'; if one of them is "
                         "another model's, or an older one, move it elsewhere",

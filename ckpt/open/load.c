@@ -271,6 +271,7 @@ int ckpt_load(struct ckpt *ckpt, const struct ckpt_load_args *args, struct fsdp_
 {
     struct loader l = {.ckpt = ckpt, .args = args, .oob = oob};
     struct fsdp_err local = FSDP_ERR_INIT;
+    ckpt_warn_unread(ckpt);
     int rc = run_load(&l, &local);
 
     if (rc == FSDP_OK && !args->some)

@@ -31,6 +31,8 @@ int ckpt_open_with(struct ckpt **out, const char *path, const char *config, stru
         goto out;
     }
     rc = ckpt->format->open(ckpt, err);
+    if (rc == FSDP_OK)
+        ckpt_extras_drop_adapter(ckpt);
     if (rc == FSDP_OK && config)
         rc = ckpt_extras_replace(ckpt, config, err);
     if (rc == FSDP_OK && ckpt->has_flat)
@@ -65,6 +67,7 @@ void ckpt_close(struct ckpt *ckpt)
     ckpt_packed_free(ckpt);
     ckpt_manifest_free(&ckpt->m);
     pthread_mutex_destroy(&ckpt->lock);
+    fsdp_free(ckpt->lacks);
     fsdp_free(ckpt->head_path);
     fsdp_free(ckpt->folder);
     fsdp_free(ckpt->path);
@@ -92,6 +95,11 @@ const char *ckpt_format_name(enum ckpt_format format)
 bool ckpt_has_checksums(const struct ckpt *ckpt)
 {
     return ckpt->has_checksums;
+}
+
+bool ckpt_says_whole(const struct ckpt *ckpt)
+{
+    return !ckpt->is_guessed;
 }
 
 int64_t ckpt_step(const struct ckpt *ckpt)

@@ -377,6 +377,7 @@ int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
         return fsdp_err_set(err, FSDP_EINVAL, "ckpt_verify_args: version %u is not %d",
                             (unsigned)args->version, CKPT_VERIFY_ARGS_VERSION);
     struct check c = {.ckpt = ckpt, .args = args};
+    ckpt_warn_unread(ckpt);
     for (int i = 0; i < ckpt->m.layout.nfiles; i++)
         c.total += ckpt->m.layout.files[i].nbytes;
     pthread_mutex_init(&c.lock, NULL);
@@ -387,6 +388,8 @@ int ckpt_verify_watched(struct ckpt *ckpt, const struct ckpt_verify_args *args,
         rc = check_tensors(&c, err);
     if (rc == FSDP_OK)
         rc = ckpt_unchanged(ckpt, err);
+    if (rc == FSDP_OK && ckpt->lacks)
+        fault(&c, ckpt->lacks);
     if (rc == FSDP_OK && c.nfaults)
         rc = fsdp_err_set(err, FSDP_ECORRUPT, "'%s': %d fault%s", ckpt->path, c.nfaults,
                           c.nfaults == 1 ? "" : "s");

@@ -268,6 +268,8 @@ static int run_job(struct ckpt_job *job, struct fsdp_err *err)
 {
     struct fsdp_err why = FSDP_ERR_INIT;
     bool done;
+    if (!job->args->average) /* which did, of all */
+        ckpt_warn_lacks(job->ckpt);
     FSDP_TRY(check_args(job, err));
     FSDP_TRY(ckpt_job_name(job, err));
     FSDP_TRY(ckpt_job_select(job, err));

@@ -69,6 +69,7 @@ int ckpt_job_refuse(bool *done, struct ckpt_job *job, struct fsdp_err *err)
         return FSDP_OK;
     if (rc)
         return fsdp_err_pass(err, rc, &quiet);
+    FSDP_TRY(ckpt_target_refuse_special(job->store, job->commit.final, err));
     if (st.is_folder != job->folder)
         return fsdp_err_set(err, FSDP_EEXIST, "'%s' exists and is a %s", job->commit.final,
                             st.is_folder ? "folder" : "file");

@@ -365,6 +365,19 @@ int ckpt_job_select_all(struct ckpt_job *job, struct fsdp_err *err)
     return relate(job, err);
 }
 
+/* The error names the first that the output needs; the others are logged. */
+static int check_unread(const struct ckpt_job *job, struct fsdp_err *err)
+{
+    const char *why = NULL;
+    for (int i = 0; i < job->ckpt->nunread; i++)
+        if (!why && wanted(job, &job->ckpt->unread[i].tensor))
+            why = job->ckpt->unread[i].why;
+        else
+            fsdp_log(FSDP_LOG_WARN, "%s", job->ckpt->unread[i].why);
+    return why ? fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s; --exclude it to go without", why)
+               : FSDP_OK;
+}
+
 int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
 {
     const struct ckpt_layout *layout = &job->ckpt->m.layout;
@@ -378,10 +391,7 @@ int ckpt_job_select(struct ckpt_job *job, struct fsdp_err *err)
     for (int i = 0; i < layout->ntensors; i++)
         if (wanted(job, &layout->tensors[i]))
             FSDP_TRY(add_stored(job, i, err));
-    for (int i = 0; i < job->ckpt->nunread; i++)
-        if (wanted(job, &job->ckpt->unread[i].tensor))
-            return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s; --exclude it to go without",
-                                job->ckpt->unread[i].why);
+    FSDP_TRY(check_unread(job, err));
     if (!job->ntensors)
         return fsdp_err_set(err, FSDP_EINVAL, "'%s' holds no tensors %s", job->ckpt->path,
                             layout->ntensors ? "that were asked for" : "at all");

@@ -82,6 +82,9 @@ int ckpt_flat_name(struct ckpt *ckpt, struct fsdp_err *err);
 /* From now on, the small files next to the checkpoint are those of `config`: a model's folder, or
  * its config.json alone. */
 int ckpt_extras_replace(struct ckpt *ckpt, const char *config, struct fsdp_err *err);
+/* Of an opened checkpoint that is no adapter: forgets, and logs, the small files that belong to an
+ * adapter in its folder. With whole weights they would be read as a model's. */
+void ckpt_extras_drop_adapter(struct ckpt *ckpt);
 /* One of them, by its name: its bytes, owned by the caller, or what it holds as JSON. *out is NULL
  * where there is none. Errors name the file. Block. */
 int ckpt_extra_load(char **out, size_t *nbytes, const struct ckpt *ckpt, const char *name,

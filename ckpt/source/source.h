@@ -38,6 +38,10 @@ struct ckpt {
         char *why;
     } * unread;
 
+    /* What the index counts and the tensors do not have, as a sentence; NULL: nothing. */
+    char *lacks;
+    bool is_guessed; /* nothing says which files there are: ckpt_says_whole */
+
     /* Those that are decoded as they are read, in order of their tensors (unpack.h). */
     int npacked;
     struct ckpt_packed *packed;
@@ -122,9 +126,11 @@ static inline const char *ckpt_own_name(const struct ckpt_tensor *tensor)
 int ckpt_contained_find(struct ckpt *ckpt, struct fsdp_err *err);
 /* The number in a tensor of one element, rounded; -1 where it is negative or no number. */
 int ckpt_scalar_read(int64_t *out, struct ckpt *ckpt, int tensor, struct fsdp_err *err);
-/* Keeps, and logs, that a tensor cannot be read. All texts are copied. */
+/* Keeps that a tensor cannot be read. All texts are copied. ckpt_warn_unread logs it. */
 int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enum ckpt_role role,
                     const char *why, struct fsdp_err *err);
+/* Logs what it lacks, if that is known. */
+void ckpt_warn_lacks(const struct ckpt *ckpt);
 /* Why a tensor of this name cannot be read; NULL if there is none such. */
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name);
 /* The stored tensor that a slice means; checks shape, box and convertible dtype. */

@@ -76,8 +76,19 @@ int ckpt_unread_add(struct ckpt *ckpt, const char *name, const char *stored, enu
     mine->tensor.stored = fsdp_strdup(stored, err);
     if (!mine->tensor.tensor.name || !mine->tensor.stored || !mine->why)
         return FSDP_ENOMEM;
-    fsdp_log(FSDP_LOG_WARN, "%s", why);
     return FSDP_OK;
+}
+
+void ckpt_warn_unread(const struct ckpt *ckpt)
+{
+    for (int i = 0; i < ckpt->nunread; i++)
+        fsdp_log(FSDP_LOG_WARN, "%s", ckpt->unread[i].why);
+}
+
+void ckpt_warn_lacks(const struct ckpt *ckpt)
+{
+    if (ckpt->lacks)
+        fsdp_log(FSDP_LOG_WARN, "%s", ckpt->lacks);
 }
 
 const char *ckpt_unread_why(const struct ckpt *ckpt, const char *name)

@@ -403,6 +403,7 @@ int main(int argc, char **argv)
         return gc_run(tool, tool->operands[0], set.older_s, set.whole_bucket);
     if (ckpt_open_with(&ckpt, tool->operands[0], tool->config, &err))
         return tool_fail(tool, TOOL_FAILED, err.text);
+    ckpt_warn_unread(ckpt);
     if (tool->json) {
         print_json(ckpt);
     } else if (!tool->quiet) {

@@ -5,7 +5,7 @@
 static const struct fsdp_cli_option verify_rows[] = {TOOL_CONFIG_ROW, {.help = NULL}};
 static const struct fsdp_cli_group groups[] = {{"Model", verify_rows}, TOOL_REPORT, {NULL, NULL}};
 static const struct fsdp_cli_note exits[] = {
-    {"0", "whole"},
+    {"0", "whole, or readable (nothing says which files there must be)"},
     {"1", "damaged, unreadable or with tensors that cannot be read"},
     {"2", "wrong usage"},
     {NULL, NULL}};
@@ -51,6 +51,9 @@ static void summary(const struct ckpt *ckpt)
            ckpt_ntensors(ckpt), ckpt_ntensors(ckpt) == 1 ? "" : "s", ckpt_nfiles(ckpt),
            ckpt_nfiles(ckpt) == 1 ? "" : "s", (unsigned long long)nbytes,
            checked ? "whole; checksums and fingerprints prove every byte"
+           : !ckpt_says_whole(ckpt)
+               ? "readable; nothing says which files there must be, so that it cannot be known "
+                 "whether some are missing (this format has no checksums)"
            : ckpt_has_checksums(ckpt)
                ? "whole; each archive's checksum is right (that all are of one save is not proved)"
                : "complete and readable (this format has no checksums)");
@@ -59,9 +62,11 @@ static void summary(const struct ckpt *ckpt)
 static int print_json(const struct tool *tool, const struct ckpt *ckpt, const struct output *out,
                       int status, const struct fsdp_err *err)
 {
-    json_t *root = json_pack("{s:b, s:O, s:o*, s:i}", "whole", status == TOOL_DONE, "faults",
-                             out->faults, "error", status ? tool_json_text(err->text) : NULL,
-                             "files", ckpt ? ckpt_nfiles(ckpt) : 0);
+    const bool known = status || ckpt_says_whole(ckpt);
+    json_t *root =
+        json_pack("{s:o, s:O, s:o*, s:i}", "whole", known ? json_boolean(!status) : json_null(),
+                  "faults", out->faults, "error", status ? tool_json_text(err->text) : NULL,
+                  "files", ckpt ? ckpt_nfiles(ckpt) : 0);
     return tool_json_print(tool, root, status);
 }
 

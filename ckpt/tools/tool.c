@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "ckpt/adapter.h"
 #include "tool.h"
 
 enum {
@@ -294,6 +295,13 @@ int tool_end(struct tool *tool, int status)
     return status;
 }
 
+/* Does the output hold a whole model, if the input does? */
+static bool takes_all(const struct tool *tool, const struct ckpt *ckpt)
+{
+    const struct ckpt_select *select = &tool->args.select;
+    return !select->ninclude && !select->nexclude && !select->nmaps && !ckpt_holds_adapters(ckpt);
+}
+
 int tool_write_opened(struct tool *tool, struct ckpt *ckpt)
 {
     struct ckpt_reshard_result result;
@@ -301,7 +309,9 @@ int tool_write_opened(struct tool *tool, struct ckpt *ckpt)
 
     tool->args.progress = tool_progress;
     tool->args.progress_ctx = tool;
-    const int rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
+    int rc = takes_all(tool, ckpt) ? ckpt_warn_missing(ckpt, &err) : FSDP_OK;
+    if (rc == FSDP_OK)
+        rc = ckpt_reshard(&result, ckpt, &tool->args, &err);
     clear_line(tool);
     return rc ? tool_fail(tool, tool_status(&err), err.text) : tool_print_result(tool, &result);
 }

@@ -108,6 +108,57 @@ wrong_total() { sed -i -E "s/(\"total_size\": )[0-9]+/\\1$2/" "$1/pytorch_model.
 fine parts 'OK: 21 tensors' 'files of PyTorch with an index'
 cp -r parts parts-total && wrong_total parts-total 7
 wrong parts-total 'a wrong total_size of pytorch_model.bin.index.json' "'pytorch_model.bin.index.json' says a total_size of 7 bytes; the tensors have"
+
+# ---- weights that are missing, at the other tools -------------------------------------------------
+
+# Without the tensors of one of its files, index included.
+run() { "$BIN/$@" >log 2>err </dev/null; }
+cut() { # folder, name of the index
+    local lost=$(ls "$1" | grep -E -- '-00002-of-')
+    rm "$1/$lost" && sed -i "/$lost/d" "$1/$2" && sed -i -z 's/",\n  }/"\n  }/' "$1/$2"
+}
+lacks() { holds err "says a total_size of" && holds err "are missing, or its total_size is wrong"; }
+cp -r half short && cut short model.safetensors.index.json
+cp -r parts short-bin && cut short-bin pytorch_model.bin.index.json
+for folder in short short-bin; do
+    run ckpt-verify $folder
+    [ $? = 1 ] && lacks && holds err '1 fault' && run ckpt-merge $folder -o $folder.safetensors && lacks
+    ok $? "$folder, an index without the tensors of a file: an error of ckpt-verify, and a warning of a merge"
+done
+holds err "lacks" && holds err "that a model of type 'llama' has, such as '"
+ok $? "and a merge names a tensor that config.json has: $(tail -n 1 err)"
+run ckpt-verify short --json
+[ $? = 1 ] && holds log '"whole": false'
+ok $? '--json'
+run ckpt-verify half && run ckpt-merge half -o half.safetensors && ! holds err lacks
+ok $? 'a whole folder gives no warning'
+bytes() { sed -n 's/.*"total_size": \([0-9]*\).*/\1/p' half/model.safetensors.index.json; }
+counted() { # what is said, total_size, sed's script for config.json, status of ckpt-verify
+    rm -rf counted && cp -r half counted && sed -i -E "s/(\"total_size\": )[0-9]+/\1$2/" counted/model.safetensors.index.json
+    sed -i -E "$3" counted/config.json
+    run ckpt-verify counted
+    [ $? = "$4" ]
+    ok $? "total_size: $1"
+}
+head=$((2 * 64 * $(sed -n 's/.*"vocab_size": \([0-9]*\).*/\1/p' half/config.json)))
+counted 'of another type' $((2 * $(bytes))) '' 0
+counted 'too small' $(($(bytes) - 100)) '' 0
+counted 'a tied head counted twice' $(($(bytes) + head)) 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' 0
+counted 'a head that is not tied' $(($(bytes) + head)) '' 1
+counted 'a quantized model' $(($(bytes) + 100)) 's/^\{/{"quantization_config": {},/' 0
+counted 'too large' $(($(bytes) + 100)) '' 1
+cp -r half nameless && rm nameless/model.safetensors.index.json nameless/*-00002-of-* && i=0
+for file in nameless/*.safetensors; do mv "$file" nameless/part-$((i++)).safetensors; done
+run ckpt-merge nameless -o nameless.safetensors && holds err "that a model of type 'llama' has, such as '"
+ok $? "files without an index, one missing: $(tail -n 1 err)"
+run ckpt-verify nameless && holds log 'it cannot be known' && ! holds log complete && run ckpt-verify nameless --json && holds log '"whole": null'
+ok $? "ckpt-verify does not say that they are complete: $(head -c 200 log)"
+run ckpt-merge nameless -o norm.safetensors --include model.norm.weight && ! holds err lacks
+ok $? 'a merge of some tensors gives no warning'
+changed classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
+merge classifier -o classifier-out --exclude lm_head.weight && run ckpt-merge classifier-out -o classifier.safetensors && ! holds err lacks
+ok $? 'nor does a classifier without a head for text'
+
 cp -r half misplaced && sed -i 's/\("lm_head.weight": "model-0000\)./\17/' misplaced/model.safetensors.index.json
 check misplaced
 [ $? = 1 ] && holds err 'lm_head.weight' || holds err 'model-00007'

@@ -39,6 +39,26 @@ safetensors single/adapter_model.safetensors lora
 run 0 ckpt-merge single -o merged1 && says "'single/consolidated.safetensors' is not read" &&
     says "'single/adapter_model.safetensors' is not read" && run 0 ckpt-diff merged1 $llama
 ok $? "also where one file holds the model"
+echo '{}' >single/adapter_config.json
+for to in 'ckpt-merge -o' 'ckpt-merge --torch -o' 'ckpt-reshard --world 1 -o' 'ckpt-cp'; do
+    rm -rf whole
+    [ "$to" = ckpt-cp ] && run 0 ckpt-cp single whole || run 0 $to whole single
+    says "'single/adapter_config.json' belongs to an adapter and is left out" && [ -e whole ] && ! find whole | grep -q adapter_
+    ok $? "nor does its configuration go along: $to"
+done
+cp -r single both && touch both/pytorch_model.bin && run 0 ckpt-merge both -o both1 &&
+    says "'both/pytorch_model.bin' is not read: the safetensors files are"
+ok $? "nor are files of torch.save next to safetensors"
+mkdir bin && cp both/pytorch_model.bin bin/ && run 0 ckpt-merge $llama -o whole.bin && mv whole.bin bin/pytorch_model.bin &&
+    cp single/adapter_model.safetensors bin/ && run 0 ckpt-merge bin -o bin1 && run 0 ckpt-diff bin1 $llama && run 0 ckpt-info bin &&
+    says "'bin/adapter_model.safetensors' is not read: the files of torch.save are"
+ok $? "nor an adapter next to files of torch.save"
+rm both/pytorch_model.bin && touch both/pytorch_model-0000{1,2}-of-00002.bin both/pytorch_model.bin.index.json && run 0 ckpt-merge both -o both2 && run 0 ckpt-diff both2 $llama && run 0 ckpt-info both &&
+    says "'both/pytorch_model-00001-of-00002.bin' and 1 more files of torch.save are not read"
+ok $? "several, in one line"
+mkdir peft && safetensors peft/adapter_model.safetensors lora && echo '{}' >peft/adapter_config.json &&
+    run 0 ckpt-cp peft peft2 && [ -e peft2/adapter_config.json ]
+ok $? "a copy of an adapter has its configuration"
 mkdir adapter && safetensors adapter/adapter_model.safetensors lora && run 0 ckpt-merge adapter -o merged2 && ! says "not read"
 ok $? "an adapter alone is read"
 
@@ -80,7 +100,19 @@ printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\200\\077\\0\\0\\
 run 1 ckpt-merge strange -o odd5 && says "tensor 'odd': unknown dtype 'F4'" && says "'d9' has 9 dimensions" && says "exclude it" &&
     ! [ -e odd5 ] && run 0 ckpt-merge strange -o odd5 --exclude odd --exclude d9 && [ "$(names odd5)" = "w " ] && run 0 ckpt-info strange
 ok $? "one tensor of an unknown dtype or of nine dimensions leaves the others readable"
+run 1 ckpt-merge strange -o odd5 && [ "$(grep -c "'odd'" err)" = 1 ] && [ "$(grep -c "'d9'" err)" = 1 ]
+ok $? "the merge names each once"
+for tool in ckpt-info 'ckpt-merge --exclude odd --exclude d9 -o odd6' 'ckpt-diff strange' ckpt-verify 'ckpt-merge --check'; do
+    $tool strange >log 2>err
+    [ "$(grep -c "tensor 'odd': unknown dtype" err)" -ge 1 ] && says "'d9' has 9 dimensions"
+    ok $? "and so does: $tool"
+done
 
+run 0 ckpt-verify "$TOP/tests/data/dcp-hf-sharded-2r/ckpt" && says 'it cannot be known' && ! says complete &&
+    run 0 ckpt-verify --json "$TOP/tests/data/dcp-hf-sharded-2r/ckpt" && says '"whole": null'
+ok $? "ckpt-verify does not call torch's sharded files complete"
+run 0 ckpt-verify "$TOP/tests/data/dcp-hf-consolidated-2r-scalar/ckpt" && says complete
+ok $? "it does so where an index lists them"
 mkdir broken
 cp $llama/model.safetensors broken/
 echo '{"torch_dtype": "float32", ' >broken/config.json

@@ -21,6 +21,9 @@ ok $? "in little memory; config.json goes along"
 cp -r "$data/local" next && cp "$data/model/config.json" next
 run 0 ckpt-merge next -o next.safetensors && says 'no name proves them, only the number of elements' && same next.safetensors
 ok $? "a config.json next to them is taken, and a line says what proves it"
+run 0 ckpt-merge "$data/named" -o named.safetensors --config "$data/named-model" && says 'the files have all names in this order' &&
+    ! says 'no name proves' && run 0 ckpt-diff named.safetensors "$data/named-model"
+ok $? "files of use_orig_params have names, which are compared, and the line says so: $(tail -n 1 out)"
 run 0 ckpt-reshard "$data/local" -o native --world 3 --config "$data/model" --quiet && same native && run 0 ckpt-verify native
 ok $? "for three ranks of ours: $(tail -n 1 out)"
 run 0 ckpt-reshard "$data/dcp" -o for-torch --world 2 --format dcp --config "$data/model" --quiet && same for-torch

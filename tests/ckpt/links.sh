@@ -175,9 +175,10 @@ refuses 'merge given2' "'vocab.json', which does not belong" "a tokenizer that t
 # A link in the place of a temporary folder, as of work that was moved to another disk.
 stopped() { # output, tool...: a run that is stopped half-way; its temporary folder, on standard output
     local at
-    for at in 60 40 30 25 20; do
+    for at in {70..20}; do
         rm -rf "$1" "$1".tmp.*
-        { CKPT_FAULT=fail:$at "${@:2}" -o "$1" --threads 1; } >log 2>&1 || compgen -G "$1.tmp.*" && return
+        { CKPT_FAULT=fail:$at "${@:2}" -o "$1" --threads 1; } >log 2>&1 && continue
+        compgen -G "$1.tmp.*" && return
     done
     false
 }

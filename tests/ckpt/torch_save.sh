@@ -63,6 +63,7 @@ refused "$data/refuse-call.pt" "refuse-call.pt' names the global 'posix.system'"
 refused "$data/refuse-module.pt" "names the global 'torch.nn.modules.linear.Linear'" "a whole module"
 refused "$data/refuse-sparse.pt" "names the global 'torch._utils._rebuild_sparse_tensor'" "a sparse tensor"
 refused "$data/refuse-bomb.pt" "its values repeat too often" "a small file that is a large tree"
+refused "$data/refuse-names.pt" "two of its values have this name, and no option can tell them apart; save one under another name" "two values of one name"
 refused "$TOP/tests/data/deepspeed-z1-2r/ckpt/global_step3/mp_rank_00_model_states.pt" "is a part of a checkpoint of DeepSpeed: name its folder" "a part of DeepSpeed's"
 cp "$data/zip.pt" damaged.pt
 at=$(grep -abo 'zip/data/0' damaged.pt | head -n 1 | cut -d: -f1)

@@ -34,6 +34,20 @@ refused 2 'the name of the output is empty' 'ckpt-cp with an empty name' ckpt-cp
 refused 2 'cannot be standard output' 'ckpt-cp to -' ckpt-cp "$model" -
 refused 2 'is too small; at least' 'ckpt-cp with 1K of memory' ckpt-cp "$model" x --mem 1K
 refused 2 'is too small; at least' 'ckpt-diff with 1K of memory' ckpt-diff "$model" "$model" --mem 1K
+mkfifo pipe
+for to in /dev/null pipe; do
+    for write in 'ckpt-merge -o' 'ckpt-merge --overwrite -o' 'ckpt-merge --dcp -o' 'ckpt-reshard --world 2 -o'; do
+        refused 1 'is a pipe, a socket or a device, and no output' "$write $to" $write $to "$model"
+    done
+    refused 1 'is a pipe, a socket or a device, and no output' "ckpt-cp to $to" ckpt-cp "$model/model.safetensors" $to
+done
+"$BIN/ckpt-merge" "$model" -o /dev/stdout 2>err </dev/null | cat >log
+holds err 'is a pipe, a socket or a device' && [ ! -s log ]
+ok $? 'ckpt-merge -o /dev/stdout'
+rm pipe
+for read in ckpt-info ckpt-verify 'ckpt-merge -o x' 'ckpt-merge --check' 'ckpt-diff -'; do
+    refused $([ "$read" = 'ckpt-diff -' ] && echo 2 || echo 1) 'cannot come from standard input' "$read -" $read -
+done
 for end in ckpt CKPT npz onnx; do
     refused 1 'name a file that ends in .safetensors, or a folder' "ckpt-merge -o x.$end" ckpt-merge "$model" -o x.$end
 done

@@ -31,6 +31,7 @@ struct namer {
     int nunits;
     struct unit *units;
     bool has_parts; /* of parameters, by their names */
+    bool is_proved; /* all of these names have the order of the modules */
     int *tensor_of; /* [nparams] of the old layout, which has the parameter's name; -1: none */
     bool *is_part;  /* [tensors of the old layout] it is such a part */
     int *unit_of;   /* [nparams]; -1: the parameter has a tensor of its own */
@@ -179,13 +180,17 @@ static bool is_whole(const struct namer *n, int t, const struct fsdp_tensor *par
 }
 
 /* The names in the files of ranks must have the order of the table. */
-static int prove_order(const struct namer *n)
+static int prove_order(struct namer *n)
 {
     int last = -1;
 
+    n->is_proved = true;
     for (size_t i = 0; i < n->model.nparams; i++) {
         const int t = n->tensor_of[i];
-        if (t < 0 || n->unit_of[i] < 0)
+        if (n->unit_of[i] < 0)
+            continue;
+        n->is_proved &= t >= 0;
+        if (t < 0)
             continue;
         if (t < last)
             return fsdp_err_set(n->err, FSDP_EINVAL,
@@ -457,9 +462,11 @@ int ckpt_flat_name(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(find_places(&n), out);
     FSDP_TRY_GOTO(build_layout(&n), out);
     fsdp_log(FSDP_LOG_INFO,
-             "'%s': the flat parameters of %d modules get the names, shapes and order of %s; no "
-             "name proves them, only the number of elements",
-             ckpt->path, n.nunits, n.model.type);
+             "'%s': the flat parameters of %d modules get the names, shapes and order of %s; %s",
+             ckpt->path, n.nunits, n.model.type,
+             n.is_proved ? "the files have all names in this order (use_orig_params), and the "
+                           "number of elements is right"
+                         : "no name proves them, only the number of elements");
     rc = adopt(&n);
     n.storages = NULL;
 out:

@@ -153,6 +153,41 @@ int ckpt_extras_find(struct ckpt *ckpt, const struct ckpt_names *names, struct f
     return taken ? FSDP_OK : extras_add(ckpt, ckpt->folder, names, ckpt_hf_is_extra, err);
 }
 
+/* Is an adapter what was read, and not the model next to it? Its file or its tensors say so. */
+static bool is_adapter(const struct ckpt *ckpt)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    for (int i = 0; i < layout->nfiles; i++)
+        if (!strncmp(ckpt_path_base(layout->files[i].path), "adapter_", 8))
+            return true;
+    for (int i = 0; i < layout->ntensors; i++)
+        if (strstr(layout->tensors[i].tensor.name, ".lora_"))
+            return true;
+    return false;
+}
+
+void ckpt_extras_drop_adapter(struct ckpt *ckpt)
+{
+    struct ckpt_manifest *m = &ckpt->m;
+    int nkept = 0;
+    if (ckpt->format->has_manifest || is_adapter(ckpt))
+        return;
+    for (int i = 0; i < m->nextras; i++) {
+        struct ckpt_extra *extra = &m->extras[i];
+        if (!strncmp(extra->path, "adapter_", 8)) {
+            fsdp_log(FSDP_LOG_INFO,
+                     "'%s' belongs to an adapter and is left out; ckpt-merge --adapter %s adds the "
+                     "adapter to weights",
+                     extra->full_path, ckpt->folder);
+            fsdp_free(extra->path);
+            fsdp_free(extra->full_path);
+        } else {
+            m->extras[nkept++] = *extra;
+        }
+    }
+    m->nextras = nkept;
+}
+
 /* One file, as config.json. */
 static int config_add(struct ckpt *ckpt, const char *path, uint64_t nbytes, struct fsdp_err *err)
 {

@@ -211,21 +211,48 @@ static int scalars_mend(struct ckpt *ckpt, struct fsdp_err *err)
     return rc;
 }
 
-/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. */
-static void warn_of_guesses(const struct ckpt *ckpt, const struct ckpt_st_header *headers)
+/* Shapes that are only as large as the files reach: a lost tail is nothing that shows. Nor is a
+ * file where neither an index nor names say how many there are. */
+static void warn_of_guesses(struct ckpt *ckpt, const struct ckpt_st_header *headers, bool indexed)
 {
-    int nguessed = 0, nsharded = 0;
+    int nguessed = 0, nsharded = 0, nplain = 0;
     for (int i = 0; i < ckpt->m.layout.nfiles; i++) {
         nsharded += headers[i].sharded;
+        nplain += !headers[i].sharded && !strstr(ckpt->m.layout.files[i].path, "-of-");
         for (int k = 0; headers[i].sharded && k < headers[i].nentries; k++)
             nguessed += headers[i].entries[k].ndim && !headers[i].entries[k].global_shape;
     }
+    ckpt->is_guessed = nguessed || (!indexed && nplain && ckpt->m.layout.nfiles > 1);
     if (nguessed)
         fsdp_log(
             FSDP_LOG_WARN,
             "'%s': its %d sharded files do not say how large the tensors are; if the last ones "
             "are missing, it cannot be noticed",
             ckpt->path, nsharded);
+}
+
+/* The same weights as torch.save wrote them, or others: which one was not asked for. */
+static void warn_of_torch(const struct ckpt *ckpt, const struct ckpt_names *all)
+{
+    const char *first = NULL;
+    int count = 0;
+    for (int i = 0; i < all->nnames; i++) {
+        const char *name = all->names[i];
+        if (!ckpt_hf_is_whole(name) || ckpt_hf_is_weights(name) || ckpt_hf_is_index(name) ||
+            !strcmp(name, CKPT_ACCELERATE_FULL) || strstr(name, ".index."))
+            continue;
+        first = first && strcmp(first, name) < 0 ? first : name;
+        count++;
+    }
+    if (count > 1)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s/%s' and %d more files of torch.save are not read: the safetensors files are; "
+                 "to read those, move them to a folder of their own",
+                 ckpt->path, first, count - 1);
+    else if (count)
+        fsdp_log(FSDP_LOG_WARN,
+                 "'%s/%s' is not read: the safetensors files are; to read that, name it",
+                 ckpt->path, first);
 }
 
 static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_hf_index *index,
@@ -237,6 +264,8 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_h
     for (int i = 0; rc == FSDP_OK && i < all.nnames; i++)
         if (ckpt_hf_is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
+    if (rc == FSDP_OK)
+        warn_of_torch(ckpt, &all);
     if (rc == FSDP_OK && ckpt_hf_names_have(&all, CKPT_HF_INDEX_NAME)) {
         rc = ckpt_hf_index_open(index, ckpt, CKPT_HF_INDEX_NAME, files, err);
     } else if (rc == FSDP_OK) {
@@ -280,7 +309,9 @@ static int open_hf(struct ckpt *ckpt, struct fsdp_err *err)
     if (index.map)
         FSDP_TRY_GOTO(index_match(&index, ckpt, headers, err), out);
     FSDP_TRY_GOTO(assemble(ckpt, headers, err), out);
-    warn_of_guesses(ckpt, headers);
+    if (index.map)
+        FSDP_TRY_GOTO(ckpt_hf_index_total(ckpt, &index, CKPT_HF_INDEX_NAME, err), out);
+    warn_of_guesses(ckpt, headers, index.map != NULL);
     rc = scalars_mend(ckpt, err);
 out:
     for (int i = 0; i < nread; i++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "index.h"
+#include "source/format_ops.h"
 #include "util/text.h"
 #include "util/limits.h"
 
@@ -58,7 +59,8 @@ int ckpt_hf_refuse_incomplete(const struct ckpt_names *files, const char *folder
     return FSDP_OK;
 }
 
-static int index_read(json_t **out, struct ckpt *ckpt, const char *file_name, struct fsdp_err *err)
+static int index_read(struct ckpt_hf_index *out, struct ckpt *ckpt, const char *file_name,
+                      struct fsdp_err *err)
 {
     char *path = ckpt_path_join(ckpt->folder, file_name, err), *data = NULL;
     json_t *root = NULL;
@@ -86,8 +88,11 @@ static int index_read(json_t **out, struct ckpt *ckpt, const char *file_name, st
             }
         }
     }
-    if (rc == FSDP_OK)
-        *out = json_incref(map);
+    if (rc == FSDP_OK) {
+        out->map = json_incref(map);
+        out->total_size =
+            json_number_value(json_object_get(json_object_get(root, "metadata"), "total_size"));
+    }
     json_decref(root);
     fsdp_free(data);
     fsdp_free(path);
@@ -129,7 +134,7 @@ int ckpt_hf_index_open(struct ckpt_hf_index *out, struct ckpt *ckpt, const char 
                        struct ckpt_names *files, struct fsdp_err *err)
 {
     out->folder = ckpt->path;
-    FSDP_TRY(index_read(&out->map, ckpt, name, err));
+    FSDP_TRY(index_read(out, ckpt, name, err));
     return index_match_files(out->map, ckpt, files, err);
 }
 
@@ -161,4 +166,71 @@ int ckpt_hf_index_done(const struct ckpt_hf_index *index, struct fsdp_err *err)
     return fsdp_err_set(
         err, FSDP_ECORRUPT, "tensor '%s': the index places it in '%s', which lacks it",
         json_object_iter_key(lacking), json_string_value(json_object_iter_value(lacking)));
+}
+
+/* ---- total_size ------------------------------------------------------------------------------ */
+
+static uint64_t tensor_nbytes(const struct fsdp_tensor *t)
+{
+    return fsdp_tensor_nelem(t) * fsdp_dtype_nbytes(t->dtype);
+}
+
+/* Was the excess counted for other names of the embedding: a head, or T5's three? */
+static bool is_tied(const struct ckpt *ckpt, double excess, const json_t *config)
+{
+    static const char *const names[] = {"embed", "wte.", "shared.", "lm_head."};
+    const json_t *text = json_object_get(config, "text_config");
+    if (json_is_false(json_object_get(config, "tie_word_embeddings")) ||
+        json_is_false(json_object_get(text, "tie_word_embeddings")))
+        return false;
+    for (int i = 0; i < ckpt->m.layout.ntensors; i++) {
+        const struct fsdp_tensor *t = &ckpt->m.layout.tensors[i].tensor;
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+            for (int times = 1; strstr(t->name, names[k]) && times <= 3; times++)
+                if (excess == (double)times * (double)tensor_nbytes(t))
+                    return true;
+    }
+    return false;
+}
+
+static bool is_other_type(double total, uint64_t nelem)
+{
+    for (unsigned nbytes = 1; nbytes <= 8; nbytes *= 2)
+        if (total == (double)nbytes * (double)nelem)
+            return true;
+    return false;
+}
+
+int ckpt_hf_index_total(struct ckpt *ckpt, const struct ckpt_hf_index *index, const char *name,
+                        struct fsdp_err *err)
+{
+    const struct ckpt_layout *layout = &ckpt->m.layout;
+    struct fsdp_err quiet = FSDP_ERR_INIT;
+    uint64_t nbytes = 0, nelem = 0, nshared = 0;
+    json_t *config = NULL;
+
+    for (int i = 0; i < layout->ntensors; i++) {
+        nbytes += tensor_nbytes(&layout->tensors[i].tensor);
+        nelem += fsdp_tensor_nelem(&layout->tensors[i].tensor);
+    }
+    for (int i = 0, at; i < ckpt->m.naliases; i++)
+        if ((at = ckpt_layout_find(layout, ckpt->m.aliases[i].target)) >= 0)
+            nshared += tensor_nbytes(&layout->tensors[at].tensor);
+    const double excess = index->total_size - (double)nbytes;
+    if (excess <= 0 || excess == (double)nshared || ckpt->nunread ||
+        is_other_type(index->total_size, nelem))
+        return FSDP_OK;
+    if (ckpt_extra_json(&config, ckpt, "config.json", &quiet))
+        config = NULL; /* it is judged elsewhere */
+    const bool lacks =
+        !json_object_get(config, "quantization_config") && !is_tied(ckpt, excess, config);
+    if (lacks)
+        ckpt->lacks = fsdp_sprintf(
+            err,
+            "'%s/%s' says a total_size of %.0f bytes; the tensors of its weight_map have %llu: "
+            "tensors of %.0f bytes are missing, or its total_size is wrong; compare the folder "
+            "with its source",
+            ckpt->path, name, index->total_size, (unsigned long long)nbytes, excess);
+    json_decref(config);
+    return lacks && !ckpt->lacks ? FSDP_ENOMEM : FSDP_OK;
 }

@@ -10,6 +10,7 @@
 struct ckpt_hf_index {
     json_t *map; /* tensor: file, of those not met yet; NULL: there is no index */
     const char *folder;
+    double total_size; /* of all tensors, in bytes; 0: it does not say */
 };
 
 bool ckpt_hf_names_have(const struct ckpt_names *names, const char *name);
@@ -33,6 +34,13 @@ int ckpt_hf_index_meet(struct ckpt_hf_index *index, const char *tensor, const ch
                        struct fsdp_err *err);
 /* All files were looked at: refuses a tensor that none holds. */
 int ckpt_hf_index_done(const struct ckpt_hf_index *index, struct fsdp_err *err);
+
+/* The layout is complete: sets ckpt->lacks where the index counts more bytes than its tensors have.
+ * Folders that transformers writes are no such: a tied tensor that was counted for each of its
+ * names, sizes of another type than the stored one, and quantized models, whose bytes programs
+ * count in several ways. name: of the index. */
+int ckpt_hf_index_total(struct ckpt *ckpt, const struct ckpt_hf_index *index, const char *name,
+                        struct fsdp_err *err);
 
 /* Without an index: of "STEM-00001-of-00003EXT" all three must be there. */
 int ckpt_hf_refuse_incomplete(const struct ckpt_names *files, const char *folder, const char *stem,

@@ -346,6 +346,9 @@ static int files_find(struct ckpt *ckpt, struct ckpt_names *files, struct ckpt_h
         has_index |= !strcmp(all.names[i], INDEX_NAME);
         if (is_weights(all.names[i]))
             rc = ckpt_names_add(files, all.names[i], err);
+        else if (ckpt_hf_is_weights(all.names[i]))
+            fsdp_log(FSDP_LOG_WARN, "'%s/%s' is not read: the files of torch.save are", ckpt->path,
+                     all.names[i]);
     }
     if (rc == FSDP_OK && !has_index)
         rc = accelerate_find(files, &all, err);
@@ -376,7 +379,8 @@ static int open_torch(struct ckpt *ckpt, struct fsdp_err *err)
     FSDP_TRY_GOTO(ckpt_layout_index(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_layout_seal(&ckpt->m.layout, err), out);
     FSDP_TRY_GOTO(ckpt_contained_find(ckpt, err), out);
-    rc = ckpt_dcp_finish(ckpt, err);
+    FSDP_TRY_GOTO(ckpt_dcp_finish(ckpt, err), out);
+    rc = index.map ? ckpt_hf_index_total(ckpt, &index, INDEX_NAME, err) : FSDP_OK;
 out:
     fsdp_free(r.names);
     fsdp_free(r.storage_of);
@@ -486,6 +490,7 @@ static int recognize_file(bool *out, struct ckpt *ckpt, const struct ckpt_store_
 
 struct seen {
     bool weights, accelerate, safetensors;
+    bool model;      /* in safetensors, which transformers reads rather than pytorch_model.bin */
     char second[64]; /* the file of another model of accelerate's; "": none */
 };
 
@@ -508,6 +513,7 @@ static int finds_weights(void *ctx, const char *name, struct fsdp_err *err)
     seen->weights |= is_weights(name) || !strcmp(name, INDEX_NAME);
     seen->accelerate |= !strcmp(name, ACCELERATE_NAME);
     seen->safetensors |= ckpt_hf_is_weights(name) || ckpt_hf_is_index(name);
+    seen->model |= !strcmp(name, "model.safetensors") || !strcmp(name, CKPT_HF_INDEX_NAME);
     if (is_second(name))
         snprintf(seen->second, sizeof seen->second, "%s", name);
     return FSDP_OK;
@@ -517,6 +523,7 @@ static int recognize_folder(bool *out, struct ckpt *ckpt, struct fsdp_err *err)
 {
     struct seen seen = {.weights = false};
     FSDP_TRY(ckpt_store_list(ckpt->store, ckpt->path, finds_weights, &seen, err));
+    seen.weights &= !seen.model;
     *out = seen.weights || (seen.accelerate && !seen.safetensors);
     if (*out && !seen.weights && *seen.second)
         return fsdp_err_set(err, FSDP_EINVAL,

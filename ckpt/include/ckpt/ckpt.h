@@ -297,6 +297,12 @@ enum ckpt_format ckpt_format(const struct ckpt *ckpt);
 const char *ckpt_format_name(enum ckpt_format format);
 /* Do all its tensors lie in archives of torch.save that have checksums? */
 bool ckpt_has_checksums(const struct ckpt *ckpt);
+/* Does it say which files and tensors it must hold? False of torch's sharded safetensors and of
+ * several files without an index: if some are missing, nothing tells. */
+bool ckpt_says_whole(const struct ckpt *ckpt);
+/* Logs each tensor that is there and cannot be read, with the reason, as the calls do that work on
+ * all tensors. */
+void ckpt_warn_unread(const struct ckpt *ckpt);
 int64_t ckpt_step(const struct ckpt *ckpt);           /* -1 where not known */
 const char *ckpt_state_json(const struct ckpt *ckpt); /* NULL where there is none */
 /* The mesh that saved it, as in fsdp_state_layout; 1 x 1 where it is not known. */
@@ -542,6 +548,10 @@ struct ckpt_check_result {
  * has the right size. Reads no weights. FSDP_OK also where there are mismatches. Local, blocks. */
 int ckpt_check(struct ckpt_check_result *out, struct ckpt *ckpt, ckpt_mismatch_f *report, void *ctx,
                struct fsdp_err *err);
+
+/* Logs one warning where tensors are missing that the model of the config.json next to them has. It
+ * judges models of known families whose tensors have transformers' names. Local, blocks. */
+int ckpt_warn_missing(struct ckpt *ckpt, struct fsdp_err *err);
 
 struct ckpt_copy_args {
     uint32_t version;
