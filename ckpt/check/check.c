@@ -449,8 +449,7 @@ static bool has_text_head(const json_t *config)
     const char *name =
         json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
     for (size_t i = 0; name && i < sizeof ends / sizeof ends[0]; i++)
-        if (strlen(name) >= strlen(ends[i]) &&
-            !strcmp(name + strlen(name) - strlen(ends[i]), ends[i]))
+        if (fsdp_text_ends(name, ends[i]))
             return true;
     return !name;
 }
