@@ -267,30 +267,30 @@ static inline int flat_shard(const struct fsdp *f, const struct flat *flat)
     return flat->whole ? 0 : f->mesh->shard_rank;
 }
 
-/* Are the weights in BF16 all there is, and what updates and checkpoints take? */
-static inline bool flat_is_bare(const struct fsdp *f, const struct flat *flat)
+/* Is the weight in BF16 all there is, so that updates and checkpoints take it? */
+static inline bool flat_is_bf16_alone(const struct fsdp *f, const struct flat *flat)
 {
     return f->opts.optim.master == FSDP_MASTER_NONE && flat->param_dtype == FSDP_BF16 &&
            !flat->codec && !flat->nf4 && (flat->trainable || !f->opts.frozen_in_param_dtype);
 }
 
-/* Has it no master: is the copy that is gathered all there is? */
-static inline bool flat_is_lone(const struct fsdp *f, const struct flat *flat)
+/* Is the gathered copy all there is? */
+static inline bool flat_has_no_master(const struct fsdp *f, const struct flat *flat)
 {
-    return flat->nf4 || flat_is_bare(f, flat) ||
+    return flat->nf4 || flat_is_bf16_alone(f, flat) ||
            (f->opts.frozen_in_param_dtype && !flat->trainable && flat->param_dtype != FSDP_F32 &&
             !flat->codec);
 }
 
-/* Is the flat's master split? */
-static inline bool flat_is_split(const struct fsdp *f, const struct flat *flat)
+/* Are the gathered copy and a 16-bit rest the master? */
+static inline bool flat_has_split_master(const struct fsdp *f, const struct flat *flat)
 {
     return f->opts.optim.master == FSDP_MASTER_SPLIT && flat->param_dtype == FSDP_BF16 &&
-           !flat->codec && !flat_is_lone(f, flat);
+           !flat->codec && !flat_has_no_master(f, flat);
 }
 
-/* Is the gathered copy more than its master in another type? Then the optimizer writes it. */
-static inline bool flat_is_between(const struct fsdp *f, const struct flat *flat)
+/* Does the optimizer write the gathered copy, which is not the master in another type? */
+static inline bool flat_optimizer_writes_copy(const struct fsdp *f, const struct flat *flat)
 {
     return flat->trainable && f->optim.kind->gathered;
 }
@@ -301,17 +301,18 @@ static inline bool engine_updates_on_host(const struct fsdp *f)
     return f->opts.offload_update == FSDP_OFFLOAD_UPDATE_HOST;
 }
 
-/* Has it a whole master next to the gathered copy? */
-static inline bool flat_is_apart(const struct fsdp *f, const struct flat *flat)
+/* Is there a whole master next to the gathered copy? */
+static inline bool flat_has_separate_master(const struct fsdp *f, const struct flat *flat)
 {
-    return (flat->codec || flat->param_dtype != FSDP_F32 || flat_is_between(f, flat)) &&
-           !flat_is_split(f, flat) && !flat_is_lone(f, flat);
+    return (flat->codec || flat->param_dtype != FSDP_F32 || flat_optimizer_writes_copy(f, flat)) &&
+           !flat_has_split_master(f, flat) && !flat_has_no_master(f, flat);
 }
 
-/* Is its master the copy that is gathered? */
-static inline bool flat_is_one(const struct fsdp *f, const struct flat *flat)
+/* Is the master itself gathered? */
+static inline bool flat_gathers_master(const struct fsdp *f, const struct flat *flat)
 {
-    return !flat_is_apart(f, flat) && !flat_is_split(f, flat) && !flat_is_lone(f, flat);
+    return !flat_has_separate_master(f, flat) && !flat_has_split_master(f, flat) &&
+           !flat_has_no_master(f, flat);
 }
 
 /* Of its gradient shard. */

@@ -222,8 +222,8 @@ for odd in name-2000:"has a name of 2006 bytes; at most 1024" name-empty:"has an
 done
 
 # dcp.save({'model': {...}, 'w0': ...}) with DefaultSavePlanner(flatten_state_dict=False)
-for tool in "ckpt-merge $torch/not-flattened -o odd6" "ckpt-reshard $torch/not-flattened -o odd6 --world 2"; do
-    run 1 $tool && says "'model' is a Python value that holds tensors, which are not read" && ! [ -e odd6 ]
+for tool in "ckpt-merge $torch/not-flattened -o notflat" "ckpt-reshard $torch/not-flattened -o notflat --world 2"; do
+    run 1 $tool && says "'model' is a Python value that holds tensors, which are not read" && ! [ -e notflat ]
     ok $? "${tool%% *}: a model that torch saved as one value is not lost without an error"
 done
 run 1 ckpt-verify $torch/not-flattened && says "1 tensor cannot be read, and so not verified" &&

@@ -269,13 +269,13 @@ static void test_grid(void)
         }
         in.two_level = in.sharded && bits % 17 < 6;
         in.reduce_last = bits % 13 == 0;
-        in.update_early =
+        in.update_at_reduce =
             in.program == FSDP_TRAIN && bits % 29 < 10 && (in.reduce_last || in.accumulation == 1);
-        in.offload_grads = in.program == FSDP_TRAIN && !in.update_early && bits % 41 < 20;
+        in.offload_grads = in.program == FSDP_TRAIN && !in.update_at_reduce && bits % 41 < 20;
         for (int f = 0; f < m.nflats; f++)
             m.flats[f].on_host = in.offload_grads && m.flats[f].trainable && !m.flats[f].encoded &&
                                  (bits + f) % 7 < 4;
-        in.update_late = in.program == FSDP_TRAIN && !in.update_early && bits % 31 < 15;
+        in.update_at_forward = in.program == FSDP_TRAIN && !in.update_at_reduce && bits % 31 < 15;
         in.forward_prefetch = bits % 3;
         in.backward_prefetch = (bits >> 2) % 4;
         in.limit_all_gathers = (bits >> 1) % 4;

@@ -90,9 +90,9 @@ static void plan_persistent(struct fsdp *f, struct cursor *c, struct rows *rows)
         struct flat_state *s = &f->flats[i];
         uint64_t nelem = flat->cut.shard_nelem;
         bool offloaded = offload_state(f, i);
-        if (flat_is_split(f, flat) && !offloaded)
+        if (flat_has_split_master(f, flat) && !offloaded)
             s->rest = take_row(c, nelem * sizeof *s->rest, &rows->rest);
-        if (flat_is_apart(f, flat) && (!offloaded || flat->codec))
+        if (flat_has_separate_master(f, flat) && (!offloaded || flat->codec))
             s->master = take_row(c, nelem * sizeof(float), &rows->master);
         if (!flat->trainable)
             continue;
@@ -265,16 +265,16 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         struct flat_state *s = &f->flats[i];
         if (offload_param(f, i))
             continue;
-        bool one = flat_is_one(f, flat);
+        bool one = flat_gathers_master(f, flat);
         bool decoded = flat->codec && !flat_travels_encoded(flat);
         bool frozen = f->opts.frozen_in_param_dtype && !flat->trainable;
         s->param = take_row(c, gather_shard_nbytes(flat),
-                            decoded                 ? &rows->decoded
-                            : flat->nf4             ? &rows->nf4
-                            : frozen                ? &rows->frozen
-                            : flat_is_bare(f, flat) ? &rows->bare
-                            : one                   ? &rows->master
-                                                    : &rows->param);
+                            decoded                       ? &rows->decoded
+                            : flat->nf4                   ? &rows->nf4
+                            : frozen                      ? &rows->frozen
+                            : flat_is_bf16_alone(f, flat) ? &rows->bare
+                            : one                         ? &rows->master
+                                                          : &rows->param);
         if (one)
             s->master = s->param;
     }

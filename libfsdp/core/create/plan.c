@@ -125,7 +125,7 @@ static int refuse_early(struct fsdp_err *err, const char *setting, const char *w
 }
 
 /* What updates during the forward pass cannot be combined with. */
-static int check_late(const struct fsdp *f, struct fsdp_err *err)
+static int check_update_at_forward(const struct fsdp *f, struct fsdp_err *err)
 {
     for (int k = 0; f->opts.update_at == FSDP_UPDATE_AT_FORWARD && k < f->units.nflats; k++) {
         if (!f->units.flats[k].trainable || !f->units.flats[k].codec)
@@ -141,7 +141,7 @@ static int check_late(const struct fsdp *f, struct fsdp_err *err)
 }
 
 /* What updates at the reduction cannot be combined with. */
-static int check_early(const struct fsdp *f, struct fsdp_err *err)
+static int check_update_at_reduce(const struct fsdp *f, struct fsdp_err *err)
 {
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE && f->opts.optim.clip_late) {
         fsdp_err_set(err, FSDP_EUNSUPPORTED,
@@ -200,8 +200,8 @@ static int program_create(struct fsdp *f, enum fsdp_program which, struct fsdp_e
         .replicated = f->mesh->replicate_size > 1,
         .two_level = f->mesh->inner_size > 0,
         .reduce_last = reduces_last(&f->opts),
-        .update_early = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_REDUCE,
-        .update_late = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_FORWARD,
+        .update_at_reduce = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_REDUCE,
+        .update_at_forward = which == FSDP_TRAIN && f->opts.update_at == FSDP_UPDATE_AT_FORWARD,
         .accumulation = which == FSDP_TRAIN ? f->opts.accumulation : 1,
         .forward_prefetch = f->opts.forward_prefetch,
         .backward_prefetch = f->opts.backward_prefetch,
@@ -338,8 +338,8 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     gather_plan(f);
     FSDP_TRY(nf4_plan(f, err));
     FSDP_TRY(scale_plan(f, err));
-    FSDP_TRY(check_early(f, err));
-    FSDP_TRY(check_late(f, err));
+    FSDP_TRY(check_update_at_reduce(f, err));
+    FSDP_TRY(check_update_at_forward(f, err));
     FSDP_TRY(describe_modules(f, err));
     FSDP_TRY(create_lanes(f, err));
     FSDP_TRY(program_create(f, FSDP_TRAIN, err));

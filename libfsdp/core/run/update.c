@@ -206,10 +206,10 @@ static int warm_updates(struct fsdp *f, char *memory, struct fsdp_err *err)
             continue;
         s.grad = at += room;
         s.param = at += room;
-        if (flat_is_split(f, flat))
+        if (flat_has_split_master(f, flat))
             s.rest = (uint16_t *)(at += room);
-        else if (!flat_is_bare(f, flat))
-            s.master = flat_is_apart(f, flat) ? (float *)(at += room) : s.param;
+        else if (!flat_is_bf16_alone(f, flat))
+            s.master = flat_has_separate_master(f, flat) ? (float *)(at += room) : s.param;
         for (int i = 0; i < f->optim.nslots; i++)
             s.optim[i] = at += room;
         run.pos = 0;

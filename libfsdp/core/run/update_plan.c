@@ -156,7 +156,7 @@ static bool slots_go_on(const struct fsdp *f, const struct update_run *a,
 static bool goes_on(const struct fsdp *f, const struct update_run *a, const struct update_run *b)
 {
     bool by_chance =
-        f->opts.optim.moment_dtype != FSDP_F32 || flat_is_bare(f, &f->units.flats[a->flat]);
+        f->opts.optim.moment_dtype != FSDP_F32 || flat_is_bf16_alone(f, &f->units.flats[a->flat]);
     return !by_chance && a->flat == b->flat && a->kind == b->kind &&
            !memcmp(&a->hyper, &b->hyper, sizeof a->hyper) && slots_go_on(f, a, b);
 }
@@ -216,7 +216,8 @@ struct optimizer_run update_args_of(const struct fsdp *f, const struct update_st
         .opts = &f->opts.optim,
     };
     slots_of_run(args.state, f, s, run, pos - run->pos);
-    if ((flat_is_apart(f, flat) || flat_is_split(f, flat) || flat_is_bare(f, flat)) &&
+    if ((flat_has_separate_master(f, flat) || flat_has_split_master(f, flat) ||
+         flat_is_bf16_alone(f, flat)) &&
         !flat->codec) {
         args.param = (char *)s->param + pos * fsdp_dtype_nbytes(flat->param_dtype);
         args.param_dtype = flat->param_dtype;
@@ -269,7 +270,7 @@ static int check_between(const struct fsdp *f, struct fsdp_err *err)
         return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "loss_scale");
     }
     for (int k = 0; k < f->units.nflats; k++)
-        if (flat_is_between(f, &f->units.flats[k]) && f->units.flats[k].codec) {
+        if (flat_optimizer_writes_copy(f, &f->units.flats[k]) && f->units.flats[k].codec) {
             fsdp_err_set(err, FSDP_EUNSUPPORTED,
                          "%s: what it gathers is not encoded: set fsdp.gather_dtype auto", name);
             return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
@@ -307,7 +308,7 @@ static int check_phases(const struct fsdp *f, struct fsdp_err *err)
 static const char *why_not_on_host(const struct fsdp *f, const struct flat *flat,
                                    const struct optimizer *kind)
 {
-    const bool whole = !flat_is_split(f, flat) && !flat_is_bare(f, flat);
+    const bool whole = !flat_has_split_master(f, flat) && !flat_is_bf16_alone(f, flat);
 
     if (flat->codec)
         return "its master is on the device, where it is encoded: set fsdp.gather_dtype auto";

@@ -26,7 +26,7 @@ struct builder {
     int nlive;         /* live units that are not kept */
     int *order, norder;
     int *param_slot; /* [nflats] of live flats */
-    /* update_early: flats [updated, reduced) of `early` were reduced and not yet updated. */
+    /* update_at_reduce: flats [updated, reduced) of `early` were reduced and not yet updated. */
     int *early; /* [nflats] in the order of their reductions */
     int nupdated, nreduced;
     int turn;       /* state slots that were used */

@@ -94,7 +94,7 @@ static void writes_scattered(struct sched_access_list *l, const struct sched_op 
 /* The gradient shard, or what stands for it: where it was scattered. */
 static void touch_grad(struct sched_access_list *l, const struct sched_op *op, bool write)
 {
-    if (!l->in->update_early)
+    if (!l->in->update_at_reduce)
         touch_buffer(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat), write);
     else if (l->in->flats[op->flat].chunked)
         touch_buffer(l, SCHED_REDUCE_STAGING, 0, write);
@@ -151,14 +151,14 @@ static void pack_accesses(struct sched_access_list *l, const struct sched_op *op
 static void reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     writes_scattered(l, op);
-    if (!l->in->two_level && !l->in->update_early)
+    if (!l->in->two_level && !l->in->update_at_reduce)
         writes(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat));
 }
 
 static void outer_reduce_accesses(struct sched_access_list *l, const struct sched_op *op)
 {
     writes_scattered(l, op);
-    if (!l->in->update_early)
+    if (!l->in->update_at_reduce)
         writes(l, SCHED_GRAD_SHARD, grad_shard(l, op->flat));
 }
 

@@ -31,7 +31,7 @@ static void emit_flat(struct builder *b, enum sched_kind kind, int flat, int slo
 {
     struct sched_op op = op_of(kind);
     op.on_host = kind == SCHED_UPDATE && b->in->flats[flat].on_host;
-    if (op.on_host || (kind == SCHED_UPDATE && b->in->update_late))
+    if (op.on_host || (kind == SCHED_UPDATE && b->in->update_at_forward))
         op.lane = SCHED_UPDATES;
     op.flat = flat;
     op.slot = slot;
@@ -285,7 +285,7 @@ static bool is_last_micro(const struct builder *b)
 static bool needs_reduce(const struct builder *b, int flat)
 {
     return b->in->flats[flat].trainable && (b->in->sharded || b->in->flats[flat].grad_narrow ||
-                                            b->in->update_early || b->in->offload_grads);
+                                            b->in->update_at_reduce || b->in->offload_grads);
 }
 
 /* Where it has not, gradients go straight into the shard: no slot. Every micro-step has the slots
@@ -299,7 +299,7 @@ static void take_grad_slots(struct builder *b, int unit)
             continue;
         slot[f] = b->micro > 0 ? b->out->grad_slot[f]
                                : slot_take(&b->grad_slots, b->in->flats[f].grad_nbytes,
-                                           b->in->update_early ? 1 : b->in->grad_buffers);
+                                           b->in->update_at_reduce ? 1 : b->in->grad_buffers);
         b->grad_slots.busy[slot[f]] = true;
     }
 }
@@ -307,7 +307,7 @@ static void take_grad_slots(struct builder *b, int unit)
 /* Updates all but the `most` flats that were reduced last; their slots are then free. An update
  * waits for a reduction, and the next backward pass for the update: so that grad_buffers - 1
  * reductions may be under way meanwhile, a unit is updated when its slot is needed again. */
-static void update_early(struct builder *b, int most)
+static void add_early_updates(struct builder *b, int most)
 {
     for (; b->nreduced - b->nupdated > most; b->nupdated++) {
         const int f = b->early[b->nupdated];
@@ -330,8 +330,8 @@ static void reduce_unit(struct builder *b, int unit)
     for (int f = 0; f < b->in->nflats; f++) {
         if (b->in->flats[f].unit != unit || !b->in->flats[f].trainable)
             continue;
-        if (b->in->update_early && b->in->flats[f].chunked)
-            update_early(b, 0); /* the staging is needed again */
+        if (b->in->update_at_reduce && b->in->flats[f].chunked)
+            add_early_updates(b, 0); /* the staging is needed again */
         const bool reduces = needs_reduce(b, f) && (last || !b->in->reduce_last);
         if (b->in->offload_grads && reduces && b->micro > 0 && !b->in->reduce_last)
             emit_grad(b, SCHED_FETCH_GRAD, f);
@@ -341,7 +341,7 @@ static void reduce_unit(struct builder *b, int unit)
             emit_flat(b, SCHED_REDUCE, f, slot[f]);
             if (b->in->two_level)
                 emit_flat(b, SCHED_OUTER_REDUCE, f, slot[f]);
-            if (!b->in->update_early)
+            if (!b->in->update_at_reduce)
                 slot_give(&b->grad_slots, slot[f]);
         }
         if (b->in->replicated && last)
@@ -350,9 +350,9 @@ static void reduce_unit(struct builder *b, int unit)
             emit_early_norm(b, f);
         if (b->in->offload_grads && reduces)
             emit_grad(b, SCHED_STORE_GRAD, f);
-        if (b->in->update_early && last) {
+        if (b->in->update_at_reduce && last) {
             b->early[b->nreduced++] = f;
-            update_early(b, b->in->grad_buffers - 1);
+            add_early_updates(b, b->in->grad_buffers - 1);
         }
     }
 }
@@ -441,7 +441,7 @@ static void emit_micro(struct builder *b)
         b->norder = 0;
         note_backward(b, 0);
         visit_backward(b, 0);
-        update_early(b, 0);
+        add_early_updates(b, 0);
     } else {
         free_unit(b, 0);
     }
@@ -534,7 +534,7 @@ static void emit_step(struct builder *b)
     int ahead = next_offloaded(b, -1), fetched = 0;
 
     emit(b, op_of(SCHED_STEP));
-    if (b->in->update_early) {
+    if (b->in->update_at_reduce) {
         emit(b, op_of(SCHED_NORM_SUM));
         emit_encode(b);
         return;
@@ -567,7 +567,7 @@ static int check_input(const struct sched_input *in, struct fsdp_err *err)
             return fsdp_err_set(
                 err, FSDP_EINVAL,
                 "units resharded after forward must be resharded after backward too");
-    if (in->update_early && in->accumulation > 1 && !in->reduce_last)
+    if (in->update_at_reduce && in->accumulation > 1 && !in->reduce_last)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "updates at the reduction with an accumulation of %d: gradients must "
                             "be reduced in the last micro-step",

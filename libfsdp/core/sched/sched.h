@@ -128,12 +128,12 @@ struct sched_input {
     const bool *recompute;     /* [nmodules] RECOMPUTE before BACKWARD */
     const struct sched_unit *units;
     const struct sched_flat *flats;
-    bool sharded;      /* shard group of more than one rank */
-    bool replicated;   /* replicate group of more than one rank */
-    bool two_level;    /* the shard group gathers over nodes, then inside the node */
-    bool reduce_last;  /* gradients stay unsharded until the last micro-step */
-    bool update_early; /* in the last micro-step, out of the slot: there is no gradient shard */
-    bool update_late;  /* on a lane of their own, during the next forward pass */
+    bool sharded;          /* shard group of more than one rank */
+    bool replicated;       /* replicate group of more than one rank */
+    bool two_level;        /* the shard group gathers over nodes, then inside the node */
+    bool reduce_last;      /* gradients stay unsharded until the last micro-step */
+    bool update_at_reduce; /* in the last micro-step, out of the slot: there is no gradient shard */
+    bool update_at_forward; /* on a lane of their own, during the next forward pass */
     int accumulation;
     int forward_prefetch, backward_prefetch;
     int limit_all_gathers; /* 0: none */
@@ -141,7 +141,7 @@ struct sched_input {
     bool offload_params; /* shards are in host memory, and gathered even by one rank */
     int offload_slots;   /* through which offloaded state passes, and activations */
     /* Gradient shards are in host memory but for a reduction or an update, and pass through
-     * offload_slots places, too. Not with update_early. */
+     * offload_slots places, too. Not with update_at_reduce. */
     bool offload_grads;
     const struct sched_act *acts; /* [nmodules] NULL: activations are not offloaded */
 };

@@ -374,7 +374,7 @@ static int write_gathered(struct fsdp *f, int k, bool evaluates, struct fsdp_err
     const struct flat *flat = &f->units.flats[k];
     struct flat_state s;
     FSDP_TRY(offload_begin(&s, f, k, err));
-    if (flat_is_between(f, flat) && !evaluates)
+    if (flat_optimizer_writes_copy(f, flat) && !evaluates)
         FSDP_TRY(write_between(f, k, &s, err));
     else
         FSDP_TRY(fsdp_cast(f->lanes[SCHED_COMPUTE], s.param, flat->param_dtype, s.master, FSDP_F32,
@@ -388,7 +388,7 @@ int gather_refresh(struct fsdp *f, struct fsdp_err *err)
     for (int k = 0; k < f->units.nflats; k++)
         if (f->units.flats[k].codec)
             FSDP_TRY(gather_encode(f, k, err));
-        else if (flat_is_apart(f, &f->units.flats[k]))
+        else if (flat_has_separate_master(f, &f->units.flats[k]))
             FSDP_TRY(write_gathered(f, k, false, err));
     return FSDP_OK;
 }
@@ -396,7 +396,7 @@ int gather_refresh(struct fsdp *f, struct fsdp_err *err)
 int gather_evaluates(struct fsdp *f, bool evaluates, struct fsdp_err *err)
 {
     for (int k = 0; k < f->units.nflats; k++)
-        if (flat_is_between(f, &f->units.flats[k]))
+        if (flat_optimizer_writes_copy(f, &f->units.flats[k]))
             FSDP_TRY(write_gathered(f, k, evaluates, err));
     return FSDP_OK;
 }

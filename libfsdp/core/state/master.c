@@ -14,8 +14,8 @@ int master_plan(struct fsdp *f, struct fsdp_err *err)
 
     for (int k = 0; k < f->units.nflats; k++) {
         struct flat *flat = &f->units.flats[k];
-        const bool bare = flat_is_bare(f, flat);
-        any |= bare || flat_is_split(f, flat);
+        const bool bare = flat_is_bf16_alone(f, flat);
+        any |= bare || flat_has_split_master(f, flat);
         for (int i = 0; bare && i < flat->ntensors; i++)
             flat->tensors[i].dtype = FSDP_BF16;
     }
@@ -34,7 +34,7 @@ uint64_t master_joined_nbytes(const struct fsdp *f)
     for (int k = 0; k < f->units.nflats; k++) {
         uint64_t nelem = f->units.flats[k].cut.shard_nelem;
         const struct flat *flat = &f->units.flats[k];
-        if ((flat_is_split(f, flat) || flat_is_lone(f, flat)) && nelem > most)
+        if ((flat_has_split_master(f, flat) || flat_has_no_master(f, flat)) && nelem > most)
             most = nelem;
     }
     return (most < MASTER_PIECE ? most : MASTER_PIECE) * sizeof(float);

@@ -55,7 +55,7 @@ int offload_parts(struct offload_part parts[OFFLOAD_MAX_PARTS], const struct fsd
 {
     const struct flat *flat = &f->units.flats[flat_index];
     uint64_t nelem = flat->cut.shard_nelem;
-    bool split = flat_is_split(f, flat), apart = flat_is_apart(f, flat);
+    bool split = flat_has_split_master(f, flat), apart = flat_has_separate_master(f, flat);
     const enum offload_home home = f->offload.in_file ? OFFLOAD_FILE : OFFLOAD_HOST;
     int n = 0;
 
@@ -108,6 +108,6 @@ void offload_parts_point(const struct offload_part *parts, int n, char *base)
 
 void offload_join_master(const struct fsdp *f, int flat, struct flat_state *s)
 {
-    if (flat_is_one(f, &f->units.flats[flat]))
+    if (flat_gathers_master(f, &f->units.flats[flat]))
         s->master = s->param;
 }

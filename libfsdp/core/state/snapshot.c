@@ -105,7 +105,7 @@ static struct part live_part(const struct fsdp *f, int flat, int i)
             .live = (const char *)s->master, .nelem = nelem, .elem_nbytes = sizeof(float)};
     return (struct part){.live = s->param,
                          .rest = s->rest,
-                         .narrow = !flat_is_bare(f, &f->units.flats[flat]),
+                         .narrow = !flat_is_bf16_alone(f, &f->units.flats[flat]),
                          .nelem = nelem,
                          .elem_nbytes = sizeof *s->rest};
 }

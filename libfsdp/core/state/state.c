@@ -207,7 +207,7 @@ static int visit_live(void *ctx, const struct state_slice *at, fsdp_slice_f *fn,
         mem.nf4 = (struct nf4_slice){f, at->flat, at->tensor};
     } else if (state->master) {
         mem.data = (char *)(state->master + at->pos);
-    } else if (flat_is_bare(f, &f->units.flats[at->flat])) {
+    } else if (flat_is_bf16_alone(f, &f->units.flats[at->flat])) {
         mem.data = (char *)((uint16_t *)state->param + at->pos);
     } else {
         mem.data = (char *)((uint16_t *)state->param + at->pos);

@@ -93,8 +93,8 @@ static void take_run(struct answer *a, const struct train_parts *p, const struct
     a->reshards = p->config->fsdp.reshard_after_forward >= 0;
     a->clips = p->config->optim.clip_grad_norm > 0;
     a->reduces_last = p->config->fsdp.reduce_last;
-    a->updates_early = p->config->fsdp.update_at == FSDP_UPDATE_AT_REDUCE;
-    a->updates_late = p->config->fsdp.update_at == FSDP_UPDATE_AT_FORWARD;
+    a->updates_at_reduce = p->config->fsdp.update_at == FSDP_UPDATE_AT_REDUCE;
+    a->updates_at_forward = p->config->fsdp.update_at == FSDP_UPDATE_AT_FORWARD;
     a->names_disks = *p->config->fsdp.offload_dir != 0;
     config_word(grads, sizeof grads, p->config, "fsdp.grad_dtype");
     a->narrow_grads = grads[0] == 'b';

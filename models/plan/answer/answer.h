@@ -75,10 +75,10 @@ struct answer {
     bool offloads, reshards;  /* fsdp.offload, fsdp.reshard_after_forward are not the default */
     bool offloads_acts, offloads_grads; /* fsdp.offload_activations, fsdp.offload_gradients */
     bool clips, reduces_last;           /* optim.clip_grad_norm above 0; fsdp.reduce_last */
-    bool updates_early, updates_late;   /* fsdp.update_at reduce; forward */
-    bool updates_on_host;               /* fsdp.offload_update host, or what auto came to */
-    bool names_update;                  /* it is not auto */
-    bool narrow_grads, names_disks;     /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */
+    bool updates_at_reduce, updates_at_forward; /* fsdp.update_at reduce; forward */
+    bool updates_on_host;                       /* fsdp.offload_update host, or what auto came to */
+    bool names_update;                          /* it is not auto */
+    bool narrow_grads, names_disks; /* fsdp.grad_dtype bfloat16; fsdp.offload_dir is given */
     double nparams, ntrained;
     uint64_t hash; /* fsdp_plan_hash: the same as the run's */
     int nunits;

@@ -84,11 +84,11 @@ static void add_schedule(struct changes *l, const struct answer *a)
                a->offloads_acts ? "fsdp.offload_activations=false" : CHANGE_ACTS);
     if (a->offloads_grads)
         add_change(l, CHANGE_SAME, "fsdp.offload_gradients=false");
-    else if (a->offloads && a->fits && !a->updates_early) /* then updates may be on the host */
+    else if (a->offloads && a->fits && !a->updates_at_reduce) /* then updates may be on the host */
         add_change(l, CHANGE_SAME, CHANGE_GRADS);
     if (bound_has_masters(a))
         add_change(l, CHANGE_SAME, "optim.master=split");
-    if (!a->updates_early && !a->updates_late)
+    if (!a->updates_at_reduce && !a->updates_at_forward)
         add_change(l, CHANGE_SAME, "fsdp.update_at=forward");
 }
 
@@ -109,15 +109,16 @@ static void add_numerics(struct changes *l, const struct answer *a)
         "optim.moment_dtype=bfloat16", "optim.name=adamw8bit"};
 
     add_change(l, CHANGE_NUMERICS, "fsdp.gather_dtype=float8_e4m3%s",
-               a->updates_late ? " fsdp.update_at=step" : "");
+               a->updates_at_forward ? " fsdp.update_at=step" : "");
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         add_change(l, CHANGE_NUMERICS, "%s", settings[i]);
 }
 
 enum change_group change_early(char out[CHANGE_EARLY_NBYTES], const struct answer *a)
 {
-    snprintf(out, CHANGE_EARLY_NBYTES, "%s%s%s%s", a->updates_early ? "" : "fsdp.update_at=reduce",
-             a->clips && !a->updates_early ? " optim.clip_late=true" : "",
+    snprintf(out, CHANGE_EARLY_NBYTES, "%s%s%s%s",
+             a->updates_at_reduce ? "" : "fsdp.update_at=reduce",
+             a->clips && !a->updates_at_reduce ? " optim.clip_late=true" : "",
              a->narrow_grads ? " fsdp.grad_dtype=float32" : "",
              a->offloads_grads ? " fsdp.offload_gradients=false" : "");
     return a->clips || a->narrow_grads ? CHANGE_NUMERICS : CHANGE_SAME;
@@ -143,14 +144,14 @@ static void add_savings(struct changes *l, const struct answer *a, const struct 
                    CHANGE_TO_DISKS);
     if (a->node_file_nbytes > 0)
         add_change(l, CHANGE_SAME, "fsdp.offload_dir=");
-    if (!a->updates_early && !a->offloads_grads) {
+    if (!a->updates_at_reduce && !a->offloads_grads) {
         add_change(l, CHANGE_SAME, CHANGE_GRADS);
         add_change(l, CHANGE_SAME, CHANGE_GRADS " fsdp.offload=optimizer");
         add_change(l, CHANGE_SAME, CHANGE_GRADS " fsdp.offload=params");
     }
     add_change(l, CHANGE_NUMERICS, "optim.master=none");
     add_change(l, CHANGE_NUMERICS, "%s", none);
-    if (a->updates_early)
+    if (a->updates_at_reduce)
         return;
     add_change(l, CHANGE_NUMERICS, "fsdp.grad_dtype=bfloat16");
     add_change(l, CHANGE_NUMERICS, "%s fsdp.grad_dtype=bfloat16", none);

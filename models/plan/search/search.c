@@ -158,7 +158,7 @@ static bool early_settings(char out[CHANGE_EARLY_NBYTES], const struct space *s,
     const enum early early = savings[p->saving].early;
     const bool changes = change_early(out, &s->base) != CHANGE_SAME;
 
-    if (early == LATE || s->base.updates_early || (changes && early == EARLY_IF_SAME))
+    if (early == LATE || s->base.updates_at_reduce || (changes && early == EARLY_IF_SAME))
         out[0] = 0;
     return out[0] && changes;
 }
@@ -386,12 +386,12 @@ static bool is_repeated(const struct space *s, const struct point *p)
         return !p->split;
     if (saving->acts && (p->checkpointing != FULL || s->base.offloads_acts))
         return true;
-    if (saving->grads && (s->base.updates_early || s->base.offloads_grads))
+    if (saving->grads && (s->base.updates_at_reduce || s->base.offloads_grads))
         return true;
     if (saving->disks)
         return !change_has_disks(&s->base, s->q);
     if (saving->nnumerics && saving->early == LATE) /* shards in bf16 */
-        return s->base.updates_early || s->base.narrow_grads;
+        return s->base.updates_at_reduce || s->base.narrow_grads;
     early_settings(early, s, p);
     return !saving->acts && saving->early != LATE && !saving->nnumerics && !*early;
 }
