@@ -142,10 +142,11 @@ bool fsdp_file_is_same(const char *a, const char *b)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int write_new(const char *path, fsdp_file_write_f *write, const void *ctx,
+/* path: the name that it gets later, for errors. */
+static int write_new(const char *other, const char *path, fsdp_file_write_f *write, const void *ctx,
                      struct fsdp_err *err)
 {
-    FILE *to = fopen(path, "wxe");
+    FILE *to = fopen(other, "wxe");
 
     if (!to)
         return fsdp_err_sys(err, errno, "cannot write '%s'", path);
@@ -170,7 +171,7 @@ int fsdp_file_replace(const char *path, fsdp_file_write_f *write, const void *ct
     if (!other)
         return FSDP_ENOMEM;
     unlink(other); /* of a process that had this number before */
-    int rc = write_new(other, write, ctx, err);
+    int rc = write_new(other, path, write, ctx, err);
     if (rc == FSDP_OK && rename(other, path) != 0)
         rc = fsdp_err_sys(err, errno, "cannot write '%s'", path);
     if (rc)

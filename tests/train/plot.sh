@@ -112,7 +112,7 @@ refused 1 'long.jsonl: a line is longer than 1 MiB' "a line without an end" long
 refused 1 'the first 10000 lines are no metrics' "a pipe without an end" <(yes x) -o no.svg
 refused 1 "no value for 'lss'" "a pipe without the key" <(cat out/metrics.jsonl) --keys lss -o no.svg
 refused 1 "no value for 'lss'; it has step, loss, " "a key that is not there" out --keys lss -o no.svg
-refused 1 'nowhere/no.svg: No such file' "an output that cannot be written" out -o nowhere/no.svg
+refused 1 "cannot write 'nowhere/no.svg': No such file" "an output that cannot be written" out -o nowhere/no.svg
 refused 2 'neither .svg nor .png' "a format that it does not write" out -o no.pdf
 refused 2 "'loss' twice" "a key that is given twice" out --keys loss,loss
 refused 2 'give a file of metrics' "no file" -o no.svg
