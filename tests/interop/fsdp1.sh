@@ -17,7 +17,7 @@ proves() { # case, local|dcp
     local said=1
     grep -q 'the files have all names in this order' err && said=0
     case $2/$1 in
-        local/*-orig | local/llama-biased | local/llama-bf16 | local/llama-compiled) [ $said = 0 ] ;;
+        local/*-orig | local/*/llama-biased | local/*/llama-bf16 | local/*/llama-compiled) [ $said = 0 ] ;;
         *) [ $said = 1 ] ;;
     esac
 }
