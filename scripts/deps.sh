@@ -33,7 +33,7 @@ build    | pkg zlib                      | zlib1g-dev      | zlib-devel        |
 build    | pkg libcrypto                 | libssl-dev      | openssl-devel     | HMAC of the launcher's rendezvous
 build    | pkg pmix                      | libpmix-dev     | pmix-devel        | starting under Slurm and mpirun (optional: WITH_PMIX=0)
 build    | pkg hwloc                     | libhwloc-dev    | hwloc-devel       | binds ranks to cores (optional: WITH_HWLOC=0)
-build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of bf16 on processors that have them (optional: WITH_DNNL=0)
+build    | inc oneapi/dnnl/dnnl.h        | libdnnl-dev     | oneDNN-devel      | products of fp32 and bf16 with AVX-512, AVX-512 BF16, AMX (optional: WITH_DNNL=0)
 check    | cmd c++                       | g++             | gcc-c++           | the public headers are also C++
 check    | cmd mpirun                    | openmpi-bin     | openmpi           | a PMIx server to start ranks under
 check    | pkg ompi-c                    | libopenmpi-dev  | openmpi-devel     | MPI between the CPUs of a cluster (optional: WITH_MPI=0)

@@ -643,6 +643,11 @@ extern const struct nn_ops nn_cpu_ops;
  * BLAS library (nn_blas_keep_room); FSDP_ENOMEM: there is too little address space (ulimit -v). */
 int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err);
 
+/* Does the device multiply matrices of this type with instructions of its own? GPUs do; CPUs of F32,
+ * and of BF16 where they have AVX-512 BF16 or AMX and the build has oneDNN. Others are converted to
+ * fp32 first. */
+bool nn_multiplies(const struct fsdp_device *device, enum fsdp_dtype dtype);
+
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */
 const char *nn_blas_kernels(void);

@@ -3,7 +3,7 @@
  * A benchmark, not a test: seconds per training step of one process, and where they go.
  *
  *   bench_llama [name=value ...]     dim layers heads kv_heads ffn vocab batch seq steps recompute
- *                                    threads; config=FILE: the model of a config.json instead
+ *                                    threads bf16; config=FILE: the model of a config.json instead
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -95,10 +95,24 @@ static const char *given_config; /* NULL: a Llama of these sizes */
 static struct {
     const char *name;
     int value;
-} sizes[] = {{"dim", 512},  {"layers", 8},    {"heads", 8},  {"kv_heads", 8},
-             {"ffn", 1408}, {"vocab", 8192},  {"batch", 4},  {"seq", 256},
-             {"steps", 7},  {"recompute", 0}, {"threads", 0}};
-enum { DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, BATCH, SEQ, NSTEPS, RECOMPUTE, THREADS, NSIZES };
+} sizes[] = {{"dim", 512},  {"layers", 8},    {"heads", 8},   {"kv_heads", 8},
+             {"ffn", 1408}, {"vocab", 8192},  {"batch", 4},   {"seq", 256},
+             {"steps", 7},  {"recompute", 0}, {"threads", 0}, {"bf16", 0}};
+enum {
+    DIM,
+    LAYERS,
+    HEADS,
+    KV_HEADS,
+    FFN,
+    VOCAB,
+    BATCH,
+    SEQ,
+    NSTEPS,
+    RECOMPUTE,
+    THREADS,
+    IN_BF16,
+    NSIZES
+};
 
 static int parse(int argc, char **argv)
 {
@@ -224,6 +238,7 @@ int main(int argc, char **argv)
     const struct fsdp_node_map nodes = {.nranks = 1, .nnodes = 1, .node_of = node_of};
     struct fsdp_err err = FSDP_ERR_INIT;
     struct fsdp_opts opts = FSDP_OPTS_INIT;
+    struct model_dtypes dtypes = {.activation = FSDP_F32};
     struct nn_ops ops = timed_ops();
     struct ref_rank r = {.ops = &model_decoder_ops};
     struct fsdp_mesh_shape shape = {.shard_size = 1, .replicate_size = 1};
@@ -238,8 +253,11 @@ int main(int argc, char **argv)
     one_thread = sizes[THREADS].value == 1;
     printf("BLAS kernels: %s\n", nn_blas_kernels());
     opts.activation_checkpointing = sizes[RECOMPUTE].value ? FSDP_AC_FULL : FSDP_AC_NONE;
+    if (sizes[IN_BF16].value)
+        opts.param_dtype = dtypes.activation = dtypes.output = FSDP_BF16;
     if ((rc = r.ops->create(&r.model, config, &err)))
         goto out;
+    r.ops->set_dtypes(r.model, &dtypes);
     opts.wrap_classes = r.ops->wrap_classes(r.model);
     if ((rc = fsdp_module_tree_create(&r.tree, &err)) ||
         (rc = r.ops->describe(r.model, r.tree, sizes[BATCH].value, sizes[SEQ].value, &err)) ||

@@ -100,7 +100,7 @@ int main(void)
     }
     test_product(37, 53, 19, 0, FSDP_F32, FSDP_F32); /* one that is known */
     test_many_shapes();
-    if (nn_dnnl_is_fast()) {
+    if (nn_dnnl_is_fast(FSDP_BF16)) {
         for (int mode = 0; mode < 16; mode++) {
             test_product(130, 65, 96, mode, FSDP_BF16, FSDP_BF16);
             test_product(130, 65, 96, mode, FSDP_BF16, FSDP_F32);

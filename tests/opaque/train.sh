@@ -106,17 +106,22 @@ same "two ranks in fp16, updates on the host" "-n 2" fsdp.param_dtype=float16 fs
 same "adapters on a model in NF4" "-n 1" "model.path=$TEST_TMP/base" model.init=pretrained lora.r=4 lora.dora=true \
     lora.base=nf4 fsdp.param_dtype=bfloat16 fsdp.output_dtype=float32
 
-# Logits have the type of the parameters on a GPU, and fp32 on the CPU, unless a setting says otherwise.
+# Logits have the type of the parameters on a GPU, and on a CPU that multiplies in it; else fp32, unless a setting says
+# otherwise.
 n=$((n + 1))
 logits() { # folder, device, type, key=value...
     run "$1" _= "-n 1 -v" "fsdp.device=$2" checkpoint.path= train.steps=1 "${@:4}" &&
         grep -q "types .*logits $3, gradients" "$TEST_TMP/$1.out"
 }
-if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu float32 fsdp.param_dtype=bfloat16 &&
+here=float32
+"$BIN/fsdp-launch" --version | grep -q '+dnnl' && grep -qE ' (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo && here=bfloat16
+if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu $here fsdp.param_dtype=bfloat16 &&
+    DNNL_MAX_CPU_ISA=AVX2 logits cpu cpu float32 fsdp.param_dtype=bfloat16 &&
+    logits cpu cpu float32 fsdp.param_dtype=float16 &&
     logits opaque cuda float32 && logits opaque cuda float32 fsdp.param_dtype=bf16 fsdp.output_dtype=float32; then
-    echo "ok $n - the type of the logits follows the parameters on a GPU"
+    echo "ok $n - the type of the logits follows the parameters where the device multiplies in it"
 else
-    echo "not ok $n - the type of the logits follows the parameters on a GPU"
+    echo "not ok $n - the type of the logits follows the parameters where the device multiplies in it"
     grep -h 'types' "$TEST_TMP"/{opaque,cpu}.out | sed 's/^/# /'
     bad=1
 fi

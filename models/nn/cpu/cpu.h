@@ -165,9 +165,6 @@ size_t nn_cpu_f8_nelem(const struct nn_linear *shape);
  */
 enum nn_f8_made *nn_cpu_f8_made(enum nn_f8_made *made, const void *out, const struct nn_f8 *f8);
 
-/* y = x wᵀ + b + beta y, at once. */
-void nn_run_linear(const struct nn_linear *a);
-
 /* out[col] = sum of in[row][col] over nrows + beta out[col], in a fixed order; rows of `in` lie ld
  * elements apart. */
 struct nn_row_sum {
@@ -182,8 +179,9 @@ void nn_sum_rows(const struct nn_row_sum *sum);
 /* Products through oneDNN, on the calling thread. False: it was not built with, has no such product
  * or cannot; nothing was done then. */
 bool nn_dnnl_gemm(const struct nn_product *g);
-/* Has it kernels for bf16 that use this processor's own? */
-bool nn_dnnl_is_fast(void);
+/* Has it kernels for products of this type that use the processor's own instructions: AVX-512 for
+ * F32, AVX-512 BF16 or AMX for BF16? */
+bool nn_dnnl_is_fast(enum fsdp_dtype dtype);
 
 /* Reductions hold 32 partial results, so that they run at the speed of memory and so that their
  * order is that of the code, whatever the compiler. */

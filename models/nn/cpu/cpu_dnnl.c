@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of bf16 through oneDNN, whose kernels use the processor's own (AVX-512 BF16, AMX): there
- * they are several times faster than fp32. Elsewhere oneDNN has none worth calling, and nn_gemm
- * converts blocks instead. Primitives are made once per shape and kept; of more shapes than there
- * are places, as experts have with their numbers of rows, those that were used last. Which product
- * comes from here depends on its shape alone: a run that resumes has the same bits.
+ * Products of bf16 and of fp32 through oneDNN, whose kernels are made for the processor and for the
+ * shape: of bf16 with AVX-512 BF16 or AMX, where they are at least twice as fast as fp32's; of fp32
+ * with AVX-512, where products of few rows are faster than the CBLAS's. Elsewhere oneDNN has none
+ * worth calling. Primitives are made once per shape and kept; of more shapes than there are places,
+ * as experts have with their numbers of rows, those that were used last. Which product comes from
+ * here depends on its shape alone: a run that resumes has the same bits.
  */
 #include "cpu.h"
 
@@ -289,11 +290,16 @@ static bool execute(const struct product *p, const struct nn_product *g)
     return good;
 }
 
-bool nn_dnnl_is_fast(void)
+bool nn_dnnl_is_fast(enum fsdp_dtype dtype)
 {
 #if DNNL_VERSION_MAJOR >= 3 || DNNL_VERSION_MINOR >= 4
-    return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
+    /* Sets of bits, of which one that has others is not always greater. */
+    const unsigned has = dnnl_get_effective_cpu_isa();
+    const unsigned needs =
+        dtype == FSDP_BF16 ? dnnl_cpu_isa_avx512_core_bf16 : dnnl_cpu_isa_avx512_core;
+    return (dtype == FSDP_BF16 || dtype == FSDP_F32) && (has & needs) == needs;
 #else
+    (void)dtype;
     return false;
 #endif
 }
@@ -313,8 +319,9 @@ bool nn_dnnl_gemm(const struct nn_product *g)
 
 #else
 
-bool nn_dnnl_is_fast(void)
+bool nn_dnnl_is_fast(enum fsdp_dtype dtype)
 {
+    (void)dtype;
     return false;
 }
 

@@ -250,14 +250,10 @@ static void run_product(const struct grouped *g, const struct nn_linear *one, in
 {
     struct nn_product product = nn_linear_product(one, g->way);
 
-    if (g->args->f8.dtype) {
+    if (g->args->f8.dtype)
         nn_grouped_take_values(&product, g->args, g->way, &g->values, e, g->args->first[e]);
-        nn_run_product(product);
-    } else if (g->way == NN_FORWARD) {
-        nn_run_linear(one);
-    } else {
-        nn_run_product(product);
-    }
+    product.passing = true;
+    nn_run_product(product);
 }
 
 static void run_expert(const struct grouped *g, const struct nn_linear *one, int e)

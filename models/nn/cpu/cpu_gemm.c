@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of any mix of types. fp32 goes to CBLAS as it is. Else blocks that fit the second
- * cache are converted to fp32 and multiplied there, sums stay in fp32 over all of k, and the result
- * is rounded once. Products of bf16 by bf16 are oneDNN's instead where it has kernels for them, and
- * those in 8 bits become such ones.
+ * Matrix products of any mix of types. fp32 by fp32, and bf16 by bf16, go to oneDNN where it has
+ * kernels for the processor's own instructions; else fp32 goes to CBLAS as it is. Of other types
+ * blocks that fit the second cache are converted to fp32 and multiplied there, sums stay in fp32
+ * over all of k, and the result is rounded once. Products in 8 bits become those of bf16.
  *
  *            b  [ k x n ]            for each block of c:
  *               [   |   ]                for each block of k: convert a's and b's, multiply, add
@@ -48,6 +48,16 @@ static void sgemm(const struct nn_product *g)
     nn_blas_leave_room();
     cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, 1.0f,
                 g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
+}
+
+/* One row of c: the product is as fast as memory gives b. */
+static void sgemv(const struct nn_product *g)
+{
+    const bool down = !g->b.transposed; /* b lies (k, n) */
+    nn_blas_leave_room();
+    cblas_sgemv(CblasRowMajor, down ? CblasTrans : CblasNoTrans, down ? g->k : g->n,
+                down ? g->n : g->k, 1.0f, g->b.at, g->b.ld, g->a.at, g->a.transposed ? g->a.ld : 1,
+                g->beta, g->c, 1);
 }
 
 /* Every row of c begins as bias + beta c, and the product is added to it. */
@@ -142,19 +152,36 @@ static void block(const struct nn_product *g, int row, int col, int nrows, int n
         store_block(g, sums, row, col, nrows, ncols);
 }
 
+static bool is_f32(const struct nn_product *g)
+{
+    return g->a.dtype == FSDP_F32 && g->b.dtype == FSDP_F32 && g->c_dtype == FSDP_F32;
+}
+
+/* Making a kernel for a shape takes about as long as a product of some tens of rows. In fp32 the
+ * CBLAS does without. */
+static bool is_for_dnnl(const struct nn_product *g)
+{
+    if (is_f32(g))
+        return g->m > 1 && !g->passing && nn_dnnl_is_fast(FSDP_F32);
+    return g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast(FSDP_BF16);
+}
+
 static void gemm(const struct nn_product *g)
 {
     struct nn_product rest = *g;
 
-    if (g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast() && nn_dnnl_gemm(g))
+    if (is_for_dnnl(g) && nn_dnnl_gemm(g))
         return;
     if (g->bias && g->c_dtype == FSDP_F32) {
         add_bias(g);
         rest.bias = NULL;
         rest.beta = 1;
     }
-    if (g->a.dtype == FSDP_F32 && g->b.dtype == FSDP_F32 && g->c_dtype == FSDP_F32) {
-        sgemm(&rest);
+    if (is_f32(g)) {
+        if (g->m == 1)
+            sgemv(&rest);
+        else
+            sgemm(&rest);
         return;
     }
     for (int row = 0; row < g->m; row += BLOCK)

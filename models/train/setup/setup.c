@@ -405,16 +405,19 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
     return FSDP_OK;
 }
 
-/* On a GPU logits are as PyTorch's: in fp32 they are the largest tensor of a pass, and the products
- * behind them take twice as long. */
+/* Logits are as PyTorch's where the device multiplies in their type: in fp32 they are the largest
+ * tensor of a pass, and the products behind them take at least twice as long. */
 const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p)
 {
+    struct fsdp_err err = FSDP_ERR_INIT;
+    enum fsdp_dtype dtype;
+
     config_word(out, out_nbytes, p->config, "fsdp.output_dtype");
     if (strcmp(out, "auto") != 0)
         return out;
-    if (!fsdp_device_is_host(p->device))
-        return config_word(out, out_nbytes, p->config, "fsdp.param_dtype");
-    snprintf(out, out_nbytes, "float32");
+    config_word(out, out_nbytes, p->config, "fsdp.param_dtype");
+    if (fsdp_dtype_parse(&dtype, out, &err) || !nn_multiplies(p->device, dtype))
+        snprintf(out, out_nbytes, "float32");
     return out;
 }
 
