@@ -58,6 +58,19 @@ int layer_project_each_weight(const struct model *m, const struct stack_block *b
                               const struct layer_map *map, int nmaps, const void *x,
                               struct fsdp_err *err);
 
+/* Do maps of the same x make one wider map, whose outputs lie side by side? Their matrices, biases
+ * and gradients then lie behind one another, in 16 bits and without adapters. */
+bool layer_joins(const struct model *m, const struct stack_block *blk, const enum stack_slot *slot,
+                 int nslots);
+/* The same as layer_project_each_input and layer_project_each_weight, of maps that do: dy (R, sum
+ * of their nout). */
+int layer_joined_input(const struct model *m, const struct stack_block *blk,
+                       const enum stack_slot *slot, int nslots, void *dx, const void *dy,
+                       float beta, struct fsdp_err *err);
+int layer_joined_weight(const struct model *m, const struct stack_block *blk,
+                        const enum stack_slot *slot, int nslots, const void *dy, const void *x,
+                        struct fsdp_err *err);
+
 /* Where a slot has no adapter. *done false: nothing was done, as the device does not do both at
  * once (nn_ops.activated_*). pre (R, nout) = the map of x, act (R, nout) = its activation. */
 int layer_project_activated(const struct model *m, const struct stack_block *blk,

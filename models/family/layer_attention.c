@@ -57,16 +57,17 @@ static int table_of(const struct model *m, const struct stack_block *blk, bool q
                                                                           : TRAITS_ROPE_FULL;
 }
 
-/* h->x = the rotation of `from`, which may be h->x. */
+/* x, whose rows lie ld elements apart (0: without space), = the rotation of `from`, which may be x.
+ */
 static int rotate(const struct model *m, const struct stack_block *blk, const struct heads *h,
-                  const void *from, bool inverse, struct fsdp_err *err)
+                  void *x, int ld, const void *from, bool inverse, struct fsdp_err *err)
 {
     const int table = table_of(m, blk, h->slot == STACK_Q);
     if (table < 0)
         return FSDP_OK;
     const int kind = table == STACK_ROPE_QUERIES ? TRAITS_ROPE_FULL : table;
-    const struct nn_rope args = {.x = h->x,
-                                 .from = from == h->x ? NULL : from,
+    const struct nn_rope args = {.x = x,
+                                 .from = from == x ? NULL : from,
                                  .cos = blk->tables.cos[table],
                                  .sin = blk->tables.sin[table],
                                  .positions = blk->positions,
@@ -75,6 +76,7 @@ static int rotate(const struct model *m, const struct stack_block *blk, const st
                                  .heads = h->count,
                                  .D = m->traits.head_dim,
                                  .R = m->traits.rope[kind].dim,
+                                 .ld = ld,
                                  .inverse = inverse,
                                  .dtype = blk->dtype};
     return m->nn->rope(blk->lane, &args, err);
@@ -89,7 +91,7 @@ static int finish_heads(const struct model *m, const struct stack_block *blk, co
         norm.y = h->x;
         FSDP_TRY(stack_norm_forward(m, blk->lane, &norm, err));
     }
-    return rotate(m, blk, h, h->x, false, err);
+    return rotate(m, blk, h, h->x, 0, h->x, false, err);
 }
 
 /* h->x is the gradient of what was rotated; h->raw becomes that of the product's output. */
@@ -151,26 +153,112 @@ static int project_qkv(const struct model *m, const struct stack_block *blk, con
     return layer_project_each(m, blk, map, 3, x, err);
 }
 
-/* dx (R, C) = the gradient of what the products read + beta dx. The gradients of their outputs are
- * in parts, or then in blk->act. */
-static int qkv_input(const struct model *m, const struct stack_block *blk, void *dx,
-                     void *const parts[3], float beta, struct fsdp_err *err)
+/* ---- gradients of queries, keys and values side by side --------------------------------------
+ *
+ * Where the three matrices lie behind one another, their gradients are one product, and so is that
+ * of what they read. It is added up in fp32 then, and rounded once instead of three times. The
+ * gradients of the outputs, dq, dk and dv, lie in blk->act, (R, NHD + 2 KVD). Rotation puts dq and
+ * dk there, where it comes last.
+ */
+
+static const enum stack_slot qkv[] = {STACK_Q, STACK_K, STACK_V};
+
+static bool has_joined(const struct model *m, const struct stack_block *blk)
 {
+    return !by_heads(m) && stack_joined_width(m) <= stack_act_width(m) &&
+           layer_joins(m, blk, qkv, 3);
+}
+
+/* The heads before this part, or of all parts. */
+static int heads_before(const struct model *m, int part)
+{
+    const int count[] = {m->traits.nheads, m->traits.nkv_heads, m->traits.nkv_heads};
+    int before = 0;
+    for (int i = 0; i < part; i++)
+        before += count[i];
+    return before;
+}
+
+static void *joined_part(const struct model *m, const struct stack_block *blk, int part)
+{
+    return nn_at(blk->act, blk->dtype, (size_t)heads_before(m, part) * (size_t)m->traits.head_dim);
+}
+
+static bool rotates_last(const struct model *m, const struct stack_block *blk,
+                         const struct heads *h)
+{
+    return h->raw == h->x && table_of(m, blk, h->slot == STACK_Q) >= 0;
+}
+
+/* From `from`, the gradient of what was rotated. */
+static int rotate_back(const struct model *m, const struct stack_block *blk, const struct heads *h,
+                       const void *from, bool joined, struct fsdp_err *err)
+{
+    if (joined && rotates_last(m, blk, h))
+        return rotate(m, blk, h, joined_part(m, blk, h->slot == STACK_Q ? 0 : 1),
+                      (int)stack_joined_width(m), from, true, err);
+    return rotate(m, blk, h, h->x, 0, from, true, err);
+}
+
+static int join_part(const struct model *m, const struct stack_block *blk, int part, const void *x,
+                     struct fsdp_err *err)
+{
+    const int D = m->traits.head_dim, width = heads_before(m, part + 1) - heads_before(m, part);
+    const struct nn_copy_blocks args = {.out = joined_part(m, blk, part),
+                                        .x = x,
+                                        .rows = rows_of(blk),
+                                        .nblocks = 1,
+                                        .width = width * D,
+                                        .out_row = (int)stack_joined_width(m),
+                                        .x_row = width * D,
+                                        .dtype = blk->dtype};
+    return m->nn->copy_blocks(blk->lane, &args, err);
+}
+
+/* The parts that are not there yet. */
+static int join_parts(const struct model *m, const struct stack_block *blk, const struct heads *q,
+                      const struct heads *k, struct fsdp_err *err)
+{
+    if (!rotates_last(m, blk, q))
+        FSDP_TRY(join_part(m, blk, 0, q->raw, err));
+    if (!rotates_last(m, blk, k))
+        FSDP_TRY(join_part(m, blk, 1, k->raw, err));
+    return join_part(m, blk, 2, blk->v, err);
+}
+
+/* ---- gradients of queries, keys and values --------------------------------------------------- */
+
+/* Those of the products' outputs: each in a place of its own, or side by side in blk->act. */
+struct gradients {
+    void *part[3];
+    bool joined;
+};
+
+/* dx (R, C) = the gradient of what the products read + beta dx. */
+static int qkv_input(const struct model *m, const struct stack_block *blk, void *dx,
+                     const struct gradients *g, float beta, struct fsdp_err *err)
+{
+    if (g->joined)
+        return layer_joined_input(m, blk, qkv, 3, dx, blk->act, beta, err);
     if (by_heads(m)) {
         for (int i = 0; i < 3; i++)
-            FSDP_TRY(move_part(m, blk, parts[i], blk->act, i, true, err));
+            FSDP_TRY(move_part(m, blk, g->part[i], blk->act, i, true, err));
         return layer_project_input(m, blk, STACK_QKV, dx, blk->act, beta, err);
     }
-    const struct layer_map map[] = {{STACK_Q, parts[0]}, {STACK_K, parts[1]}, {STACK_V, parts[2]}};
+    const struct layer_map map[] = {
+        {STACK_Q, g->part[0]}, {STACK_K, g->part[1]}, {STACK_V, g->part[2]}};
     return layer_project_each_input(m, blk, map, 3, dx, beta, err);
 }
 
-static int qkv_weight(const struct model *m, const struct stack_block *blk, void *const parts[3],
-                      const void *x, struct fsdp_err *err)
+static int qkv_weight(const struct model *m, const struct stack_block *blk,
+                      const struct gradients *g, const void *x, struct fsdp_err *err)
 {
+    if (g->joined)
+        return layer_joined_weight(m, blk, qkv, 3, blk->act, x, err);
     if (by_heads(m))
         return layer_project_weight(m, blk, STACK_QKV, blk->act, x, err);
-    const struct layer_map map[] = {{STACK_Q, parts[0]}, {STACK_K, parts[1]}, {STACK_V, parts[2]}};
+    const struct layer_map map[] = {
+        {STACK_Q, g->part[0]}, {STACK_K, g->part[1]}, {STACK_V, g->part[2]}};
     return layer_project_each_weight(m, blk, map, 3, x, err);
 }
 
@@ -217,9 +305,11 @@ int layer_attention_forward(const struct model *m, const struct stack_block *blk
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Gradients of queries and keys, rotated back, take the place of both; those of values theirs. */
+/* Gradients of queries and keys, rotated back, take the place of both, or lie side by side; those
+ * of values take theirs. */
 static int attend_backward(const struct model *m, const struct stack_block *blk,
-                           const struct heads *q, const struct heads *k, struct fsdp_err *err)
+                           const struct heads *q, const struct heads *k, bool joined,
+                           struct fsdp_err *err)
 {
     struct nn_attention_left left = {q->x, k->x};
     const struct layer_end end = end_of(blk);
@@ -232,29 +322,31 @@ static int attend_backward(const struct model *m, const struct stack_block *blk,
     FSDP_TRY(layer_project_input(m, blk, STACK_O, blk->act, dy, 0, err));
     FSDP_TRY(layer_project_weight(m, blk, STACK_O, dy, blk->o, err));
     FSDP_TRY(m->nn->attention_backward(blk->lane, &attention, err));
-    FSDP_TRY(rotate(m, blk, q, left.dq, true, err));
-    return rotate(m, blk, k, left.dk, true, err);
+    FSDP_TRY(rotate_back(m, blk, q, left.dq, joined, err));
+    return rotate_back(m, blk, k, left.dk, joined, err);
 }
 
 int layer_attention_backward(const struct model *m, const struct stack_block *blk,
                              struct fsdp_err *err)
 {
     const struct heads q = queries_of(m, blk), k = keys_of(m, blk);
-    void *const parts[] = {q.raw, k.raw, blk->v};
+    const struct gradients g = {{q.raw, k.raw, blk->v}, has_joined(m, blk)};
 
-    FSDP_TRY(attend_backward(m, blk, &q, &k, err));
+    FSDP_TRY(attend_backward(m, blk, &q, &k, g.joined, err));
     FSDP_TRY(norm_heads_backward(m, blk, &q, err));
     FSDP_TRY(norm_heads_backward(m, blk, &k, err));
+    if (g.joined)
+        FSDP_TRY(join_parts(m, blk, &q, &k, err));
     if (!m->traits.pre_norm) {
-        FSDP_TRY(qkv_input(m, blk, blk->out, parts, 1, err));
-        return qkv_weight(m, blk, parts, blk->in, err);
+        FSDP_TRY(qkv_input(m, blk, blk->out, &g, 1, err));
+        return qkv_weight(m, blk, &g, blk->in, err);
     }
-    FSDP_TRY(qkv_input(m, blk, blk->norm, parts, 0, err));
+    FSDP_TRY(qkv_input(m, blk, blk->norm, &g, 0, err));
     struct stack_norm norm = layer_stream_norm(blk, m, STACK_NORM1);
     norm.y = blk->norm;
     norm.x = blk->in;
     norm.dx = blk->out;
     norm.dx_beta = 1;
     FSDP_TRY(stack_norm_backward(m, blk->lane, &norm, err));
-    return qkv_weight(m, blk, parts, blk->norm, err);
+    return qkv_weight(m, blk, &g, blk->norm, err);
 }

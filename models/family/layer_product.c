@@ -309,3 +309,71 @@ int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk
     const struct nn_maps maps = maps_of(m, blk, map, nmaps, x, true, NULL);
     return run_maps(m->nn->maps_backward_weight, blk, &maps, ndone, err);
 }
+
+/* ---- maps of the same x as one --------------------------------------------------------------- */
+
+/* Does `next` lie behind the first `nout` outputs of `whole`, and are gradients of both made alike?
+ * Gradients that are not wanted are NULL in both. */
+static bool continues(const struct matrix *whole, const struct matrix *next)
+{
+    const struct stack_param *w = whole->w, *w2 = next->w, *b = whole->b, *b2 = next->b;
+    const size_t step = (size_t)whole->place.nout * (whole->ldw ? 1 : (size_t)whole->place.nin);
+    const struct operands o = weight_operands(whole, NULL, NULL, NULL);
+    const struct operands o2 = weight_operands(next, NULL, NULL, NULL);
+
+    return w->w_dtype == w2->w_dtype && w->dw_dtype == w2->dw_dtype && whole->ldw == next->ldw &&
+           whole->place.nin == next->place.nin && !b == !b2 && o.beta == o2.beta &&
+           weight_at(next) == nn_at(weight_at(whole), w->w_dtype, step) &&
+           o2.out == nn_at(o.out, w->dw_dtype, step) &&
+           (!b || (b->dw_dtype == b2->dw_dtype &&
+                   o2.db == nn_at(o.db, b->dw_dtype, (size_t)whole->place.nout)));
+}
+
+/* Neither fp32, which gains nothing, nor 8 bits, where each dy has a scale of its own; and an
+ * adapter reads its own dy. */
+static bool is_joinable(const struct stack_block *blk, const struct matrix *x)
+{
+    return blk->dtype != FSDP_F32 && x->w->w_dtype == blk->dtype && !x->f8.dtype && !x->w->w_amax &&
+           x->place.lora <= 0;
+}
+
+/* False: they are not one. */
+static bool join_maps(struct matrix *whole, const struct model *m, const struct stack_block *blk,
+                 const enum stack_slot *slot, int nslots)
+{
+    *whole = matrix_of(m, blk, slot[0]);
+    bool joins = is_joinable(blk, whole);
+    for (int i = 1; i < nslots && joins; i++) {
+        const struct matrix next = matrix_of(m, blk, slot[i]);
+        joins = is_joinable(blk, &next) && continues(whole, &next);
+        whole->place.nout += next.place.nout;
+    }
+    return joins;
+}
+
+bool layer_joins(const struct model *m, const struct stack_block *blk, const enum stack_slot *slot,
+                 int nslots)
+{
+    struct matrix whole;
+    return join_maps(&whole, m, blk, slot, nslots);
+}
+
+int layer_joined_input(const struct model *m, const struct stack_block *blk,
+                       const enum stack_slot *slot, int nslots, void *dx, const void *dy,
+                       float beta, struct fsdp_err *err)
+{
+    struct matrix whole;
+    join_maps(&whole, m, blk, slot, nslots);
+    const struct operands o = {.out = dx, .dy = dy, .w = weight_at(&whole), .beta = beta};
+    return run_product(m, blk, &whole, &o, NN_TO_INPUT, err);
+}
+
+int layer_joined_weight(const struct model *m, const struct stack_block *blk,
+                        const enum stack_slot *slot, int nslots, const void *dy, const void *x,
+                        struct fsdp_err *err)
+{
+    struct matrix whole;
+    join_maps(&whole, m, blk, slot, nslots);
+    const struct operands o = weight_operands(&whole, dy, x, NULL);
+    return run_product(m, blk, &whole, &o, NN_TO_WEIGHT, err);
+}

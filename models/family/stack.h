@@ -365,6 +365,8 @@ int stack_head_chunk(const struct model *m, int rows);
 size_t stack_attention_work(const struct model *m, struct nn_attention shape);
 /* Elements of a row of a block's `act`. */
 size_t stack_act_width(const struct model *m);
+/* Elements of a row of q, k and v side by side. */
+size_t stack_joined_width(const struct model *m);
 void stack_tables_layout(struct stack_tables *tables, const struct model *m, int T,
                          struct stack_carve *area);
 /* Computes the tables that the model uses, for T positions. Enqueues. */

@@ -166,12 +166,26 @@ size_t stack_root_layout(struct stack_root_mem *mem, const struct model *m, int 
     return area.nbytes;
 }
 
+size_t stack_joined_width(const struct model *m)
+{
+    const struct traits *t = &m->traits;
+    return ((size_t)t->nheads + 2 * (size_t)t->nkv_heads) * (size_t)t->head_dim;
+}
+
+/* May q, k and v lie side by side there? Always, where they are one matrix, head by head. */
+static bool joins_qkv(const struct model *m)
+{
+    return m->family->names->fusion == TRAITS_FUSED_HEADS ||
+           (m->dtypes.activation != FSDP_F32 && !m->lora.r &&
+            !m->weight[m->place[STACK_Q].weight].f8.dtype);
+}
+
 size_t stack_act_width(const struct model *m)
 {
     const struct traits *t = &m->traits;
-    const bool by_heads = m->family->names->fusion == TRAITS_FUSED_HEADS;
-    const size_t NHD = (size_t)t->nheads * (size_t)t->head_dim * (by_heads ? 3 : 1);
-    return (size_t)t->ffn > NHD ? (size_t)t->ffn : NHD;
+    const size_t NHD = (size_t)t->nheads * (size_t)t->head_dim, ffn = (size_t)t->ffn;
+    const size_t heads = joins_qkv(m) ? stack_joined_width(m) : NHD;
+    return ffn > heads ? ffn : heads;
 }
 
 /* The four areas of a module's activations. */
@@ -198,13 +212,26 @@ static bool shares_scales(const struct model *m)
     return false;
 }
 
+/* Of the products of a layer's rows. */
+static size_t layer_products_work(const struct model *m, int rows)
+{
+    const struct stack_weight joined = {.rows = (int)stack_joined_width(m), .cols = m->traits.dim};
+    const size_t nelem[] = {products_work(m, rows, m->weight, m->nweights, m->dtypes.activation),
+                            m->dtypes.activation == FSDP_F32
+                                ? 0
+                                : products_work(m, rows, &joined, 1, m->dtypes.activation),
+                            experts_work(m, rows)};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof nelem / sizeof *nelem; i++)
+        most = nelem[i] > most ? nelem[i] : most;
+    return most;
+}
+
 static void layer_layout(struct stack_block *blk, const struct model *m, int B, int T,
                          struct areas *a)
 {
     const size_t rows = (size_t)B * (size_t)T, C = (size_t)m->traits.dim;
-    const size_t dense = products_work(m, B * T, m->weight, m->nweights, m->dtypes.activation);
-    const size_t experts = experts_work(m, B * T);
-    const size_t products = dense > experts ? dense : experts;
+    const size_t products = layer_products_work(m, B * T);
 
     blk->in_copy = carve_act(&a->saved, m, rows * C);
     blk->mid = carve_act(&a->cheap, m, rows * C);

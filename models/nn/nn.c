@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn/cpu/cpu.h"
 #include "nn/cuda_sizes.h"
 #include "nn/nn.h"
 #include "fsdp/sys/cuda.h"
@@ -28,6 +27,5 @@ int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struc
 
 bool nn_multiplies(const struct fsdp_device *device, enum fsdp_dtype dtype)
 {
-    return !fsdp_device_is_host(device) || dtype == FSDP_F32 ||
-           (dtype == FSDP_BF16 && nn_dnnl_is_fast(dtype));
+    return !fsdp_device_is_host(device) || nn_cpu_ops.multiplies(dtype);
 }

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define NN_OPS_ABI 19
+#define NN_OPS_ABI 20
 
 /* Dropout: each element is zero with probability p, else 1 / (1 - p) times itself. Which ones is a
  * pure function of the key, the row's number in the whole run and the element's place in the row
@@ -179,20 +179,26 @@ struct nn_rope_table {
     enum fsdp_dtype dtype;
 };
 /* Rotates pairs (i, i + R/2) of the first R elements of every head: x (B, T, heads, D), in place or
- * of `from`. inverse: the backward, with the same table (its scale included). */
+ * of `from`, which then need not lie as x does. inverse: the backward, with the same table (its
+ * scale included). */
 struct nn_rope {
     void *x;
-    const void *from;         /* of x's shape, apart from it; NULL: x */
+    const void *from;         /* apart from x; NULL: x */
     const float *cos, *sin;   /* (T, R/2) */
     const int32_t *positions; /* (B, T) row of cos and sin for each; NULL: t */
     int B, T, heads, D;
-    int R; /* even, at most D; 0: D */
+    int R;  /* even, at most D; 0: D */
+    int ld; /* elements of x from a position to the next; 0: heads D. Of `from` they are heads D. */
     bool inverse;
     enum fsdp_dtype dtype;
 };
 static inline int nn_rope_R(const struct nn_rope *a)
 {
     return a->R ? a->R : a->D;
+}
+static inline int nn_rope_ld(const struct nn_rope *a)
+{
+    return a->ld ? a->ld : a->heads * a->D;
 }
 
 /* Where the gradients of q and k lie after attention's backward pass: (B, Tq, NH, D) and
@@ -555,6 +561,8 @@ struct nn_tuning {
 struct nn_ops {
     uint32_t abi;
     const char *name;
+    /* (optional) nn_multiplies; NULL: of all types. */
+    bool (*multiplies)(enum fsdp_dtype dtype);
     /* Of a GPU: its compute capability, 90 for 9.0, of the thread's current device; 0: not known.
      * NULL: not a GPU's. */
     int (*capability)(void);
@@ -643,9 +651,9 @@ extern const struct nn_ops nn_cpu_ops;
  * BLAS library (nn_blas_keep_room); FSDP_ENOMEM: there is too little address space (ulimit -v). */
 int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struct fsdp_err *err);
 
-/* Does the device multiply matrices of this type with instructions of its own? GPUs do; CPUs of F32,
- * and of BF16 where they have AVX-512 BF16 or AMX and the build has oneDNN. Others are converted to
- * fp32 first. */
+/* Does the device multiply matrices of this type with instructions of its own? GPUs do; CPUs of
+ * F32, and of BF16 where they have AVX-512 BF16 or AMX and the build has oneDNN. Others are
+ * converted to fp32 first. */
 bool nn_multiplies(const struct fsdp_device *device, enum fsdp_dtype dtype);
 
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.

@@ -227,7 +227,8 @@ static void bench_attention(struct bench *b)
     args.d_o = make(b, q, half);
     args.lse = make(b, (size_t)(B * b->NH) * (size_t)b->T, FSDP_F32);
     args.work = nwork ? make(b, nwork, FSDP_F32) : NULL;
-    struct nn_rope rope = {args.q, NULL, table, table, NULL, B, b->T, b->NH, b->D, b->D, false, half};
+    struct nn_rope rope = {args.q, NULL, table, table, NULL,  B,   b->T,
+                           b->NH,  b->D, b->D,  0,     false, half};
     report(b, "rope", call_rope, &rope, 4.0 * (double)q, 0);
     report(b, "attention forward", call_attention_forward, &args, 4.0 * (double)(q + kv), causal);
     report(b, "attention backward", call_attention_backward, &args, 8.0 * (double)(q + kv),

@@ -235,7 +235,8 @@ MIRROR(rope, nn_rope, {
     MIRROR_IN(sin, area(nrows, nn_rope_R(&a) / 2), FSDP_F32);
     a.positions = mirror_up(a.positions, area(a.B, a.T) * sizeof(int32_t), false);
     MIRROR_IN(from, area(a.B * a.T, a.heads * a.D), a.dtype);
-    MIRROR_OUT(x, area(a.B * a.T, a.heads * a.D), a.dtype);
+    /* the last row ends with its heads */
+    MIRROR_OUT(x, area(a.B * a.T - 1, nn_rope_ld(&a)) + (size_t)(a.heads * a.D), a.dtype);
 })
 
 static inline void mirror_attention_args(struct nn_attention *p)

@@ -375,6 +375,33 @@ static void rope_ref(const struct rope_case *c, const float *x, const double *in
     }
 }
 
+/* Rows with space between them: what `a` makes of `from`, which is `want` without space, is there,
+ * in place or not, and the space keeps what it held. */
+static void rope_apart(struct nn_rope a, const float *from, const float *want)
+{
+    const size_t nrows = (size_t)a.B * a.T, width = (size_t)a.heads * a.D;
+    bool same = true;
+
+    for (int space = 3; space <= 8; space += 5) {
+        a.ld = (int)width + space;
+        float *x = ref_values(nrows * a.ld, 1), *before = ref_copy(x, nrows * a.ld);
+        for (int in_place = 0; in_place < 2; in_place++) {
+            for (size_t row = 0; row < nrows && in_place; row++)
+                memcpy(x + row * a.ld, from + row * width, width * sizeof *x);
+            a.x = x;
+            a.from = in_place ? NULL : from;
+            same = !nn->rope(ref_lane(), &a, &err) && same;
+            for (size_t row = 0; row < nrows; row++) {
+                const size_t at = row * a.ld, rest = row + 1 < nrows ? (size_t)space : 0;
+                same = same && !memcmp(x + at, want + row * width, width * sizeof *x) &&
+                       !memcmp(x + at + width, before + at + width, rest * sizeof *x);
+            }
+        }
+        free(x), free(before);
+    }
+    ok(same, "the same of rows with space between them");
+}
+
 static void test_rope(struct rope_case c)
 {
     const int half = c.R / 2;
@@ -414,6 +441,7 @@ static void test_rope(struct rope_case c)
     a.x = out, a.from = turned;
     rc |= nn->rope(ref_lane(), &a, &err);
     ok(!rc && !memcmp(out, x, n * sizeof *x), "the same of another place");
+    rope_apart(a, turned, x);
     free(turned), free(out);
     ok(!rc && forward < 2e-7 && ref_error(x, back, n) < 2e-7,
        "rope %d x %d x %d x %d of %d from %d, scale %g, growth %g: %.1e, and back %.1e", c.B, c.T,

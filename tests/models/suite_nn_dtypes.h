@@ -390,11 +390,19 @@ static void test_rope(int B, int T, int heads, int D, int R)
     fsdp_cpu_convert(x.wide, FSDP_F32, x.narrow, type, x.nelem);
     a.x = out.narrow, a.from = x.narrow;
     rc = nn->rope(ref_lane(), &a, &err);
-    a.x = x.narrow, a.from = NULL;
+    struct pair wide = pair((size_t)B * T * (heads * D + 8), 1);
+    a.x = wide.narrow, a.ld = heads * D + 8;
     rc |= nn->rope(ref_lane(), &a, &err);
-    ok(!rc && !memcmp(out.narrow, x.narrow, 2 * x.nelem), "%s rope of another place",
+    a.x = x.narrow, a.from = NULL, a.ld = 0;
+    rc |= nn->rope(ref_lane(), &a, &err);
+    bool same = !memcmp(out.narrow, x.narrow, 2 * x.nelem);
+    for (size_t row = 0, width = (size_t)heads * D; row < (size_t)B * T; row++)
+        same = same && !memcmp(nn_at(wide.narrow, type, row * (width + 8)),
+                               nn_at(x.narrow, type, row * width), 2 * width);
+    ok(!rc && same, "%s rope of another place, and to rows with space between them",
        fsdp_dtype_name(type));
     drop(out);
+    drop(wide);
     /* A table of buffer_dtype holds values of that type. */
     table.cos = wide_cos, table.sin = wide_sin, table.dtype = type;
     rc = nn->rope_table(ref_lane(), &table, &err);

@@ -307,7 +307,8 @@ static void check_documents(void)
 }
 
 /* 16-bit runs against one process in fp32. What is rounded once is off by a part u of itself; the
- * bounds let that happen some times over on the way to a loss, or to a norm. */
+ * bounds let that happen some times over on the way to a loss, or to a norm, of which logits of 16
+ * bits, where the device multiplies in them, take most. */
 static void check_dtypes(void)
 {
     static const double bf16 = 0x1p-9, f16 = 0x1p-11, f8 = 0x1p-4;
@@ -360,8 +361,8 @@ static void check_dtypes(void)
         double loss = worst(got.loss, want.loss, STEPS) / runs[i].u;
         double norm = worst(got.norm, want.norm, STEPS) / runs[i].u;
         double eval = worst(got.eval, want.eval, 2) / runs[i].u;
-        ok(got.nsteps == STEPS && loss < 1 && eval < 1 && norm < 8,
-           "in roundings of its type: loss %.3f of 1, held-out %.3f of 1, norm %.2f of 8", loss,
+        ok(got.nsteps == STEPS && loss < 1 && eval < 1 && norm < 12,
+           "in roundings of its type: loss %.3f of 1, held-out %.3f of 1, norm %.2f of 12", loss,
            eval, norm);
         ok(loss > 1e-4, "and it is not fp32 that ran");
     }

@@ -166,6 +166,11 @@ static bool is_for_dnnl(const struct nn_product *g)
     return g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast(FSDP_BF16);
 }
 
+bool nn_cpu_multiplies(enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_F32 || (dtype == FSDP_BF16 && nn_dnnl_is_fast(dtype));
+}
+
 static void gemm(const struct nn_product *g)
 {
     struct nn_product rest = *g;

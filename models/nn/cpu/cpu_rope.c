@@ -70,15 +70,15 @@ static void rotate_rows(void *arg, int worker, size_t from, size_t to)
 {
     const struct nn_rope *a = arg;
     const size_t half = (size_t)nn_rope_R(a) / 2, heads = (size_t)a->heads, D = (size_t)a->D;
+    const size_t ld = (size_t)nn_rope_ld(a);
     (void)worker;
     for (size_t row = from; row < to; row++) {
         if (a->from)
-            memcpy(nn_at(a->x, a->dtype, row * heads * D),
-                   nn_at(a->from, a->dtype, row * heads * D),
+            memcpy(nn_at(a->x, a->dtype, row * ld), nn_at(a->from, a->dtype, row * heads * D),
                    heads * D * fsdp_dtype_nbytes(a->dtype));
         const size_t position = a->positions ? (size_t)a->positions[row] : row % (size_t)a->T;
         for (size_t h = 0; h < heads; h++)
-            rotate_head(a, (row * heads + h) * D, position * half);
+            rotate_head(a, row * ld + h * D, position * half);
     }
 }
 

@@ -64,7 +64,7 @@ extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_t
 struct rope_args {
     const float *cosine, *sine;
     const int32_t *positions; /* NULL: each row's place */
-    size_t nlots;
+    size_t nlots, ld, from_ld; /* elements of x, and of from, from a row to the next */
     int T, heads, D, half;
     float sign;
     bool aligned;
@@ -79,13 +79,14 @@ template <class T> __global__ void rope_kernel(T *x, const T *from, rope_args p)
     const size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
     const size_t per_head = ((size_t)half + VEC - 1) / VEC;
     const size_t head = at / per_head, pair = at % per_head * VEC, row = head / (size_t)p.heads;
+    const size_t column = head % (size_t)p.heads * (size_t)p.D;
     float lo[VEC], hi[VEC], c[VEC], s[VEC];
 
     if (at >= p.nlots)
         return;
     const size_t position = p.positions ? (size_t)p.positions[row] : row % (size_t)p.T;
-    T *lower = x + head * (size_t)p.D, *upper = lower + half;
-    from += head * (size_t)p.D;
+    T *lower = x + row * p.ld + column, *upper = lower + half;
+    from += row * p.from_ld + column;
     load8(lo, from, pair, (size_t)half, aligned);
     load8(hi, from + half, pair, (size_t)half, aligned);
     load8(c, p.cosine + position * (size_t)half, pair, (size_t)half, aligned);
@@ -104,6 +105,7 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
 {
     const int half = nn_rope_R(a) / 2;
     const size_t nheads = (size_t)a->B * (size_t)a->T * (size_t)a->heads;
+    const int ld = nn_rope_ld(a), width = a->heads * a->D;
     const void *from = a->from ? a->from : a->x;
     rope_args p = {};
     p.cosine = a->cos;
@@ -115,14 +117,23 @@ extern "C" int nn_cuda_rope(struct fsdp_lane *lane, const struct nn_rope *a, str
     p.D = a->D;
     p.half = half;
     p.sign = a->inverse ? -1.0f : 1.0f;
-    p.aligned = half % VEC == 0 && a->D % VEC == 0 && is_aligned(a->x) && is_aligned(from) &&
-                is_aligned(a->cos) && is_aligned(a->sin);
+    p.aligned = half % VEC == 0 && a->D % VEC == 0 && ld % VEC == 0 && is_aligned(a->x) &&
+                is_aligned(from) && is_aligned(a->cos) && is_aligned(a->sin);
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     if (from != a->x && nn_rope_R(a) < a->D) { /* the kernel sees pairs alone */
-        FSDP_TRY(
-            fsdp_copy(lane, a->x, from, nheads * (size_t)a->D * fsdp_dtype_nbytes(a->dtype), err));
+        struct nn_copy_blocks all = {};
+        all.out = a->x;
+        all.x = from;
+        all.rows = a->B * a->T;
+        all.nblocks = 1;
+        all.width = all.x_row = width;
+        all.out_row = ld;
+        all.dtype = a->dtype;
+        FSDP_TRY(nn_cuda_copy_blocks(lane, &all, err));
         from = a->x;
     }
+    p.ld = (size_t)ld;
+    p.from_ld = (size_t)(from == a->x ? ld : width);
     LAUNCH_FOR(a->dtype, lane, rope_kernel, blocks_for(p.nlots, THREADS), THREADS, TO(a->x),
                FROM(from), p);
     return fsdp_cuda_launched(lane, "rope", err);
