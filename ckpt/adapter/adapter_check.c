@@ -89,20 +89,10 @@ static bool is_alike(const struct fsdp_tensor *a, const struct fsdp_tensor *b)
     return a->ndim == 2 && b->ndim == 2 && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
 }
 
-/* Under the name that the model's files have for it. */
-static const struct ckpt_tensor *find_stored(const struct ckpt *model, const char *weight)
-{
-    const struct ckpt_tensor *own = ckpt_tensor_find(model, weight);
-    char stored[NAME_NBYTES];
-    return !own && ckpt_adapter_stored_name(stored, sizeof stored, weight)
-               ? ckpt_tensor_find(model, stored)
-               : own;
-}
-
 static int check_own(struct ckpt_adapter *adapter, struct ckpt *model,
                      const struct ckpt_tensor *own, const char *weight, struct fsdp_err *err)
 {
-    const struct ckpt_tensor *theirs = find_stored(model, weight);
+    const struct ckpt_tensor *theirs = ckpt_adapter_find_stored(model, weight);
     const struct ckpt_tensor *const both[] = {own, theirs};
     bool same = theirs && is_alike(&own->tensor, &theirs->tensor);
     const size_t nelem = same ? (size_t)own->tensor.shape[1] : 0;
@@ -352,6 +342,7 @@ int ckpt_adapters_check(struct ckpt_adapters *a, struct ckpt *model, struct fsdp
         FSDP_TRY(ckpt_adapter_check_base(a->all[i].adapter, model, err));
         for (int t = 0; t < ckpt_ntensors(own); t++)
             FSDP_TRY(check_tensor(&a->all[i], model, ckpt_tensor_at(own, t), a->count == 1, err));
+        FSDP_TRY(ckpt_adapter_warn_base(a->all[i].adapter, model, err));
     }
     return FSDP_OK;
 }

@@ -50,6 +50,15 @@ bool ckpt_adapter_module_name(char *weight, size_t weight_nbytes, const char *st
     return rename_end(weight, weight_nbytes, stored, false);
 }
 
+const struct ckpt_tensor *ckpt_adapter_find_stored(const struct ckpt *model, const char *weight)
+{
+    const struct ckpt_tensor *own = ckpt_tensor_find(model, weight);
+    char stored[NAME_NBYTES];
+    return !own && ckpt_adapter_stored_name(stored, sizeof stored, weight)
+               ? ckpt_tensor_find(model, stored)
+               : own;
+}
+
 bool ckpt_name_ends(const char *name, size_t nbytes, const char *end)
 {
     const size_t n = strlen(end);

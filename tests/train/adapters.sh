@@ -66,7 +66,19 @@ ok "$([ "$(losses split.jsonl | wc -l)" = 3 ] && [ "$(losses split.jsonl)" = "$(
 
 # ---- merge ----
 "$BIN/ckpt-merge" -q --adapter ck base -o merged/ >log 2>err
-ok $? "merged"
+ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "merged, without a word"
+run -n 1 run.yaml lora.r=0 model.path=model model.init=random model.seed=5 train.steps=0 checkpoint.path=ck5 &&
+    "$BIN/ckpt-merge" -q ck5 -o other_base/ >>log 2>>err
+for adapter in ck ck/step-00000006/hf; do
+    "$BIN/ckpt-merge" -q --adapter $adapter other_base -o other/ --overwrite >log 2>err
+    ok "$([ $? = 0 ] && holds err "was trained on another model than other_base: of 21 tensors that were compared 16 differ, 'lm_head.weight' among them" &&
+        holds err "it was trained on $PWD/base"; echo $?)" \
+        "a warning where the model is not the one that $adapter was trained on"
+done
+cp -r ck/step-00000006/hf peft && "$BIN/ckpt-merge" -q --adapter peft other_base -o other/ --overwrite >log 2>err
+ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "none of PEFT's own folder, which does not say"
+"$BIN/fsdp-generate" --model other_base --adapter ck --tokens 1,2,3 >log 2>err
+ok "$([ $? = 0 ] && holds err "was trained on another model than other_base"; echo $?)" "fsdp-generate warns, too"
 "$BIN/fsdp-generate" --model merged --tokens 1,2,3 --logits >a 2>err
 "$BIN/fsdp-generate" --model base --adapter ck --tokens 1,2,3 --logits >b 2>err
 "$BIN/fsdp-generate" --model base --tokens 1,2,3 --logits >c 2>err

@@ -115,8 +115,9 @@ int ckpt_adapters_open(struct ckpt_adapters **out, const char *const *paths, int
 void ckpt_adapters_close(struct ckpt_adapters *adapters);
 /* FSDP_EMISMATCH names a tensor of an adapter that fits none of the model's, FSDP_EUNSUPPORTED a
  * module that was trained whole or has magnitudes, of one of several adapters or of one with a
- * weight, FSDP_EINVAL a tensor that holds what is no finite number. The model, whose weights
- * magnitudes need, is borrowed until close. Local, blocks. */
+ * weight, FSDP_EINVAL a tensor that holds what is no finite number. An adapter that a run trained
+ * on another model is logged as a warning. The model, whose weights magnitudes need, is borrowed
+ * until close. Local, blocks. */
 int ckpt_adapters_check(struct ckpt_adapters *adapters, struct ckpt *model, struct fsdp_err *err);
 /* Does one of them multiply the sums (DoRA), so that it needs whole weights of the model? Local. */
 bool ckpt_adapters_scale(const struct ckpt_adapters *adapters);

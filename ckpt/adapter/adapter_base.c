@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Is the model that an adapter is added to the one that it was trained on? A checkpoint of a run
+ * has the fingerprints of its model's tensors (models/train/save/base.h). Those of tensors that are
+ * read soon are compared. An adapter may be meant for another model, so that a difference is a
+ * warning.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "merge.h"
+#include "source/source.h"
+#include "util/crc.h"
+
+/* What is read of the model: tensors up to the first, until the second is reached. */
+static const uint64_t most_nbytes = (uint64_t)16 << 20, all_nbytes = (uint64_t)128 << 20;
+
+struct compared {
+    int count, ndifferent;
+    const char *first; /* that differs; NULL: none */
+    uint64_t nbytes;   /* read */
+};
+
+struct filling {
+    char *to;
+    uint64_t at;
+};
+
+static int fill(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+{
+    struct filling *f = ctx;
+    (void)pos;
+    (void)err;
+    memcpy(f->to + f->at, src, nbytes);
+    f->at += nbytes;
+    return FSDP_OK;
+}
+
+static int fingerprint_of(uint64_t *out, struct ckpt *model, const struct ckpt_tensor *t,
+                          uint64_t nbytes, struct fsdp_err *err)
+{
+    struct fsdp_slice slice = {.tensor = t->tensor, .nreplica = 1};
+    struct filling f = {fsdp_alloc((size_t)nbytes, 1, "tensor", err), 0};
+    const struct fsdp_slice_io io = {.ctx = &f, .write = fill};
+
+    for (int d = 0; d < t->tensor.ndim; d++)
+        slice.box.length[d] = t->tensor.shape[d];
+    const int rc = f.to ? ckpt_read_slice(model, &slice, &io, err) : FSDP_ENOMEM;
+    if (rc == FSDP_OK)
+        *out = ckpt_fingerprint_part(&t->tensor, &slice.box, f.to);
+    fsdp_free(f.to);
+    return rc;
+}
+
+static int compare_tensor(struct compared *c, struct ckpt *model, const char *name, const char *print,
+                   struct fsdp_err *err)
+{
+    const struct ckpt_tensor *t = ckpt_adapter_find_stored(model, name);
+    const uint64_t nbytes =
+        t ? fsdp_tensor_nelem(&t->tensor) * fsdp_dtype_nbytes(t->tensor.dtype) : 0;
+    uint64_t own = 0;
+    char hex[20];
+
+    if (!print || !nbytes || nbytes > most_nbytes || c->nbytes + nbytes > all_nbytes)
+        return FSDP_OK;
+    FSDP_TRY(fingerprint_of(&own, model, t, nbytes, err));
+    snprintf(hex, sizeof hex, "%016" PRIx64, own);
+    c->nbytes += nbytes;
+    c->count++;
+    if (!strcmp(hex, print))
+        return FSDP_OK;
+    c->ndifferent++;
+    c->first = c->first ? c->first : name;
+    return FSDP_OK;
+}
+
+/* The state of the run that saved the adapter: its checkpoint has the adapter, or a folder with it.
+ * NULL: there is none, as of PEFT's own folders. */
+static json_t *run_state(const char *folder)
+{
+    static const char inner[] = "/hf";
+    struct fsdp_err none = FSDP_ERR_INIT;
+    const size_t nbytes = strlen(folder) - (fsdp_text_ends(folder, inner) ? sizeof inner - 1 : 0);
+    char *path = fsdp_sprintf(&none, "%.*s", (int)nbytes, folder);
+    struct ckpt *run = NULL;
+    json_t *state = NULL;
+
+    if (path && ckpt_open(&run, path, &none) == FSDP_OK && ckpt_state_json(run))
+        state = json_loads(ckpt_state_json(run), 0, NULL);
+    ckpt_close(run);
+    fsdp_free(path);
+    return state;
+}
+
+int ckpt_adapter_warn_base(const struct ckpt_adapter *adapter, struct ckpt *model,
+                           struct fsdp_err *err)
+{
+    json_t *state = run_state(ckpt_adapter_folder(adapter));
+    json_t *base = json_object_get(state, "base"), *print;
+    const char *path = json_string_value(json_object_get(base, "path")), *name;
+    struct compared c = {.count = 0};
+    int rc = FSDP_OK;
+
+    json_object_foreach(json_object_get(base, "tensors"), name, print)
+    {
+        if (rc == FSDP_OK)
+            rc = compare_tensor(&c, model, name, json_string_value(print), err);
+    }
+    if (rc == FSDP_OK && c.ndifferent)
+        fsdp_log(FSDP_LOG_WARN,
+                 "adapter %s was trained on another model than %s: of %d tensors that were "
+                 "compared %d differ, '%s' among them; it was trained on %s",
+                 ckpt_adapter_folder(adapter), ckpt_path(model), c.count, c.ndifferent, c.first,
+                 path ? path : "a model whose place it does not say");
+    json_decref(state);
+    return rc;
+}
