@@ -2,12 +2,12 @@
 /* A save, or the flush of a staged one, on a thread of its own. Its slices come from a copy of the
  * state, its ranks agree over a channel of their own, so that it is ckpt_save and nothing else. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "ckpt/ckpt.h"
 
 struct ckpt_saving {
@@ -49,12 +49,8 @@ static void *work_behind(void *arg)
 
 static void start_thread(struct ckpt_saving *s, double share)
 {
-    sigset_t all, before;
     /* Signals are for the threads that expect them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->joins = pthread_create(&s->thread, NULL, share > 0 ? save_thread : work_behind, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->joins = fsdp_thread_start(&s->thread, share > 0 ? save_thread : work_behind, s) == 0;
     if (!s->joins)
         save_thread(s); /* the other ranks wait for this one: late, but saved */
 }

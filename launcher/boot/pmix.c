@@ -12,13 +12,12 @@
  * with everything it may still touch.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "node.h"
 #include "pmix_lib.h"
 
@@ -89,22 +88,16 @@ static void *serve_thread(void *arg)
 static int run_call(struct pmix *state, pmix_call_f *call, const char *what, double deadline,
                     struct fsdp_err *err)
 {
-    struct timespec ts;
-    double left = deadline - fsdp_time_now();
+    const struct timespec end = fsdp_cond_time(deadline - fsdp_time_now());
     int why = 0, rc;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    left = left > 0 ? left < 1e6 ? left : 1e6 : 0;
-    double frac = (double)ts.tv_nsec * 1e-9 + left;
-    ts.tv_sec += (time_t)frac;
-    ts.tv_nsec = (long)((frac - (double)(time_t)frac) * 1e9);
     pthread_mutex_lock(&state->lock);
     state->call = call;
     state->err = (struct fsdp_err)FSDP_ERR_INIT;
     state->busy = true;
     pthread_cond_broadcast(&state->changed);
     while (state->busy && !why)
-        why = pthread_cond_timedwait(&state->changed, &state->lock, &ts);
+        why = pthread_cond_timedwait(&state->changed, &state->lock, &end);
     if (state->busy)
         rc =
             fsdp_err_set(err, FSDP_ETIMEDOUT,
@@ -226,8 +219,6 @@ static int call_init(struct pmix *state)
 
 static int pmix_open(void **out, double deadline, struct fsdp_err *err)
 {
-    pthread_condattr_t attr;
-    sigset_t all, old;
     struct pmix *state = fsdp_alloc(1, sizeof *state, "boot pmix", err);
     if (!state)
         return FSDP_ENOMEM;
@@ -236,16 +227,10 @@ static int pmix_open(void **out, double deadline, struct fsdp_err *err)
         fsdp_free(state);
         return rc;
     }
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&state->lock, NULL);
-    pthread_cond_init(&state->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    fsdp_cond_init(&state->changed);
     state->me.rank = (pmix_rank_t)atoi(getenv("PMIX_RANK"));
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&state->thread, NULL, serve_thread, state);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int why = fsdp_thread_start(&state->thread, serve_thread, state);
     if (why) {
         fsdp_free(state);
         return fsdp_err_sys(err, why, "cannot start a thread for PMIx");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "serve.h"
 
 static void *serve_thread(void *arg)
@@ -25,14 +25,10 @@ static void *serve_thread(void *arg)
 
 int boot_serve_start(struct boot_serve *s, struct fsdp_err *err)
 {
-    sigset_t all, old;
 
     if (pipe(s->stop))
         return fsdp_err_sys(err, errno, "pipe");
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&s->thread, NULL, serve_thread, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int why = fsdp_thread_start(&s->thread, serve_thread, s);
     if (why) {
         close(s->stop[0]);
         close(s->stop[1]);

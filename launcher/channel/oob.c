@@ -2,8 +2,8 @@
 /* The channels on the tree: struct fsdp_oob as callers see it. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "fsdp/sys/thread.h"
 #include "tree_impl.h"
 
 /* How long the root may take to say who is missing, once a deadline has passed. */
@@ -11,16 +11,11 @@ enum { WHO_S = 5 };
 
 bool tree_wait(struct boot_tree *tree, double deadline)
 {
-    double left = deadline - fsdp_time_now();
-    struct timespec ts;
+    const double left = deadline - fsdp_time_now();
+    const struct timespec end = fsdp_cond_time(left);
     if (left <= 0)
         return false;
-    left = left < 1e6 ? left : 1e6;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    double frac = (double)ts.tv_nsec * 1e-9 + left;
-    ts.tv_sec += (time_t)frac;
-    ts.tv_nsec = (long)((frac - (double)(time_t)frac) * 1e9);
-    pthread_cond_timedwait(&tree->changed, &tree->lock, &ts);
+    pthread_cond_timedwait(&tree->changed, &tree->lock, &end);
     return true;
 }
 

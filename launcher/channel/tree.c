@@ -2,13 +2,13 @@
 /* Building the tree and taking it down. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "tree_impl.h"
 
 /* Who waits for the verdict of a late bootstrap waits longer than who counts the ranks. */
@@ -25,12 +25,8 @@ static int parent_of(const struct fsdp_node_map *nodes, int rank)
 static int tree_init(struct boot_tree *tree, const struct boot_tree_opts *opts,
                      struct fsdp_err *err)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&tree->lock, NULL);
-    pthread_cond_init(&tree->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    fsdp_cond_init(&tree->changed);
     tree->ep_fd = tree->wake_fd = -1;
     tree->rank = opts->rank;
     tree->size = opts->nodes->nranks;
@@ -133,11 +129,7 @@ static int keep_acceptor(struct boot_tree *tree, struct boot_acceptor *acceptor,
 
 static int start_thread(struct boot_tree *tree, struct fsdp_err *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the program's business */
-    int why = pthread_create(&tree->thread, NULL, tree_thread, tree);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int why = fsdp_thread_start(&tree->thread, tree_thread, tree);
     if (why)
         return fsdp_err_sys(err, why, "cannot start the control thread");
     tree->running = true;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "boot/boot_env.h"
 #include "fsdp/launch.h"
+#include "fsdp/sys/thread.h"
 #include "rank.h"
 
 bool rank_is_watched(void)
@@ -45,10 +44,8 @@ static void *watch_thread(void *arg)
 
     pthread_mutex_lock(&dog->lock);
     while (!dog->stop) {
-        struct timespec ts;
-        clock_gettime(CLOCK_REALTIME, &ts);
-        ts.tv_sec += 1;
-        pthread_cond_timedwait(&dog->changed, &dog->lock, &ts);
+        const struct timespec soon = fsdp_cond_time(1);
+        pthread_cond_timedwait(&dog->changed, &dog->lock, &soon);
         if (dog->stop || dog->oob->health(dog->oob, NULL) == FSDP_OK)
             continue;
         if (lost_at == 0)
@@ -64,7 +61,6 @@ static void *watch_thread(void *arg)
 
 struct rank_watchdog *rank_watchdog_start(struct fsdp_oob *oob, const char *program, bool heard)
 {
-    sigset_t all, old;
     struct rank_watchdog *dog = fsdp_alloc(1, sizeof *dog, "watchdog", NULL);
     if (!dog)
         return NULL;
@@ -72,11 +68,8 @@ struct rank_watchdog *rank_watchdog_start(struct fsdp_oob *oob, const char *prog
     dog->program = program;
     dog->heard = heard;
     pthread_mutex_init(&dog->lock, NULL);
-    pthread_cond_init(&dog->changed, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&dog->thread, NULL, watch_thread, dog);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    fsdp_cond_init(&dog->changed);
+    int why = fsdp_thread_start(&dog->thread, watch_thread, dog);
     if (!why)
         return dog;
     fsdp_free(dog);

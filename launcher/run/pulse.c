@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "fsdp/sys/thread.h"
 #include "supervise.h"
 
 struct launch_pulse {
@@ -22,13 +21,9 @@ struct beat {
 /* Until the next beat is due, or at once where there is news. */
 static struct beat next_beat(struct launch_pulse *pulse, const struct beat *before)
 {
-    enum { EVERY_MS = 200 };
-    struct timespec until;
+    const double every_s = 0.2;
+    const struct timespec until = fsdp_cond_time(every_s);
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += EVERY_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&pulse->lock);
     while (!pulse->stop && pulse->mine <= before->nstops &&
            pthread_cond_timedwait(&pulse->changed, &pulse->lock, &until) == 0)
@@ -65,7 +60,6 @@ static void *beat_thread(void *arg)
 int launch_pulse_start(struct launch_pulse **out, struct fsdp_oob *agents, struct fsdp_err *err)
 {
     enum { FOREVER_S = 1000000000 }; /* a stopped launcher is not a lost one */
-    sigset_t every, old;
     struct launch_pulse *pulse = fsdp_alloc(1, sizeof *pulse, "pulse", err);
     int rc = fsdp_oob_agree(agents, pulse ? FSDP_OK : FSDP_ENOMEM, err);
 
@@ -77,11 +71,8 @@ int launch_pulse_start(struct launch_pulse **out, struct fsdp_oob *agents, struc
     }
     pulse->oob->set_wait(pulse->oob, FOREVER_S);
     pthread_mutex_init(&pulse->lock, NULL);
-    pthread_cond_init(&pulse->changed, NULL);
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &old);
-    int why = pthread_create(&pulse->thread, NULL, beat_thread, pulse);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    fsdp_cond_init(&pulse->changed);
+    int why = fsdp_thread_start(&pulse->thread, beat_thread, pulse);
     if (why) {
         pulse->oob->close(pulse->oob);
         fsdp_free(pulse);

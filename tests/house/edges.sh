@@ -43,8 +43,8 @@ libfsdp/core/units     fsdp/fsdp.h
 boot.h                 fsdp/base.h fsdp/comm.h
 launcher/bind          boot.h fsdp/base.h
 launcher/boot          boot.h fsdp/base.h fsdp/comm.h launcher/channel
-launcher/channel       boot.h
-launcher/rank          boot.h launcher/boot
+launcher/channel       boot.h fsdp/base.h
+launcher/rank          boot.h fsdp/base.h launcher/boot
 launcher/run           boot.h fsdp/base.h launcher/boot launcher/channel launcher/rank launcher/sbatch
 launcher/sbatch        fsdp/base.h
 ckpt.h                 fsdp/base.h
@@ -70,7 +70,7 @@ ckpt/keep              ckpt.h ckpt/file ckpt/format/dcp ckpt/format/hf ckpt/form
 ckpt/layout            ckpt.h ckpt/util fsdp/base.h
 ckpt/open              ckpt/file ckpt/layout ckpt/source ckpt/store ckpt/util
 ckpt/reshard           ckpt.h ckpt/average ckpt/file ckpt/format/ctensors ckpt/format/dcp ckpt/format/gguf ckpt/format/hf ckpt/format/native ckpt/format/torch ckpt/keep ckpt/layout ckpt/save ckpt/source ckpt/store ckpt/util fsdp/base.h
-ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util
+ckpt/save              ckpt.h ckpt/file ckpt/format/native ckpt/keep ckpt/layout ckpt/source ckpt/store ckpt/util fsdp/base.h
 ckpt/source            ckpt/file ckpt/layout ckpt/store ckpt/util
 ckpt/store             ckpt.h
 ckpt/store/s3          ckpt.h ckpt/store ckpt/util fsdp/base.h
@@ -110,7 +110,7 @@ models/remote           ckpt.h fsdp/base.h models/data/source
 models/tools           boot.h ckpt.h fsdp/base.h models/chart models/check models/config models/curves models/data/line models/data/tokens models/family models/from models/generate models/nn models/plan models/plan/answer models/plan/cluster models/plan/measure models/plan/scale models/plan/search models/remote models/text/chat models/text/tokenizer models/text/train models/top models/train models/train/node models/train/setup
 models/top             fsdp/base.h models/train/report
 models/train           boot.h ckpt.h fsdp/base.h fsdp/fsdp.h models/config models/data models/family models/nn models/plan models/plan/answer models/plan/cluster models/plan/search models/train/node models/train/report models/train/save models/train/setup models/weights
-models/train/node      boot.h ckpt.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
+models/train/node      boot.h ckpt.h fsdp/base.h fsdp/comm.h fsdp/device.h fsdp/fsdp.h models/config models/train/report
 models/train/report    fsdp/base.h fsdp/fsdp.h models/chart models/config models/curves
 models/train/save      boot.h ckpt.h fsdp/base.h models/config models/train/report models/train/setup
 models/weights          ckpt.h fsdp/fsdp.h
@@ -125,7 +125,7 @@ part_of() { # path
     libfsdp/include/fsdp/*)
         local h=${1#libfsdp/include/fsdp/}
         case ${h#sys/} in
-        base.h | tunable.h | cli.h | cpu.h | library.h) part=fsdp/base.h ;;
+        base.h | tunable.h | cli.h | cpu.h | library.h | thread.h) part=fsdp/base.h ;;
         device.h | device_ops.h | cuda.h | cuda_kernel.cuh) part=fsdp/device.h ;;
         clock.h) part=fsdp/clock.h ;;
         comm.h | comm_ops.h | mpi.h) part=fsdp/comm.h ;;

@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "fsdp/sys/cpu.h"
+#include "fsdp/sys/thread.h"
 #include "master.h"
 #include "offload.h"
 #include "offload_file.h"
@@ -159,7 +159,6 @@ int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t bu
 {
     size_t nflats = (size_t)f->units.nflats;
     struct fsdp_snapshot *s = fsdp_alloc(1, sizeof *s, "snapshot", err);
-    pthread_condattr_t attr;
     int rc = FSDP_ENOMEM;
 
     if (!s)
@@ -167,10 +166,7 @@ int fsdp_snapshot_create(struct fsdp_snapshot **out, struct fsdp *f, uint64_t bu
     s->f = f;
     s->timeout_s = timeout_s;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    fsdp_cond_init(&s->changed);
     s->copied = fsdp_alloc(nflats, sizeof(struct fsdp_event *), "snapshot events", err);
     s->parts =
         fsdp_alloc(nflats * (size_t)nparts(&f->optim), sizeof *s->parts, "snapshot parts", err);
@@ -295,11 +291,9 @@ void fsdp_snapshot_release(struct fsdp_snapshot *s)
 /* Until the writer has read what it reads live: of one flat, or of all (-1) and for good. */
 static int wait_for_writer(struct fsdp_snapshot *s, int flat, struct fsdp_err *err)
 {
-    struct timespec end;
+    const struct timespec end = fsdp_cond_time(s->timeout_s + 1);
     int errnum = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)s->timeout_s + 1;
     pthread_mutex_lock(&s->lock);
     while (s->active && (flat < 0 || s->nunread[flat]) && errnum != ETIMEDOUT)
         errnum = pthread_cond_timedwait(&s->changed, &s->lock, &end);

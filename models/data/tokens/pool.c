@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
 
+#include "fsdp/sys/thread.h"
 #include "pool.h"
 
 enum { MAX_THREADS = 256, ITEMS_PER_THREAD = 3 };
@@ -76,16 +76,12 @@ int encode_pool_create(struct encode_pool **out, int nthreads, const struct enco
                        const struct data_text *text, struct fsdp_err *err)
 {
     struct encode_pool *p = fsdp_alloc(1, sizeof *p, "threads", err);
-    pthread_condattr_t monotonic;
 
     if (!p)
         return FSDP_ENOMEM;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
-    pthread_cond_init(&p->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    fsdp_cond_init(&p->done);
     p->nthreads = nthreads > 0 ? nthreads : count_cpus();
     p->nthreads = p->nthreads < MAX_THREADS ? p->nthreads : MAX_THREADS;
     for (int i = 0; i < p->nthreads; i++)
@@ -148,13 +144,9 @@ bool encode_pool_is_empty(const struct encode_pool *p)
 struct encode_item *encode_pool_wait(struct encode_pool *p, double seconds)
 {
     struct slot *slot = slot_of(p, p->released);
-    struct timespec until;
+    const struct timespec until = fsdp_cond_time(seconds);
     int rc = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(seconds * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&p->lock);
     while (!slot->done && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&p->done, &p->lock, &until);

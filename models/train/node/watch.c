@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "launch.h"
 
 #include "watch.h"
@@ -158,11 +157,8 @@ static void log_own(const struct train_watch *w, const char *text)
  * them, and does not come to one, is ended from here. */
 static void end_job(struct train_watch *w, const struct fsdp_err *why)
 {
-    struct timespec until;
-
     fsdp_mesh_abort(w->mesh, why);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += NOTICE_S;
+    const struct timespec until = fsdp_cond_time(NOTICE_S);
     pthread_mutex_lock(&w->lock);
     while (!w->leaving && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
         ;
@@ -288,9 +284,7 @@ static void end_silent(struct train_watch *w, const struct fsdp_err *err)
 /* Waits for the interval, or until the rank leaves. */
 static void pause_or_leave(struct train_watch *w)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += INTERVAL_S;
+    const struct timespec until = fsdp_cond_time(INTERVAL_S);
     pthread_mutex_lock(&w->lock);
     while (!w->leaving && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
         ;
@@ -324,18 +318,10 @@ static void *watch_thread(void *arg)
 
 static int start_thread(struct train_watch *w, struct fsdp_err *err)
 {
-    pthread_condattr_t attr;
-    sigset_t all, old;
 
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&w->thread, NULL, watch_thread, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    fsdp_cond_init(&w->changed);
+    int why = fsdp_thread_start(&w->thread, watch_thread, w);
     return why ? fsdp_err_sys(err, why, "cannot start a thread for the watchdog") : FSDP_OK;
 }
 

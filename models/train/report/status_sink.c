@@ -7,12 +7,12 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "fsdp/sys/thread.h"
 #include "sink.h"
 #include "status.h"
 
@@ -121,10 +121,8 @@ static void *write_thread(void *arg)
 
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
-        struct timespec until;
         write_now(s);
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += INTERVAL_S;
+        const struct timespec until = fsdp_cond_time(INTERVAL_S);
         while (!s->stop && !s->now && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
             ;
     }
@@ -134,18 +132,10 @@ static void *write_thread(void *arg)
 
 static int start_thread(struct status_sink *s, struct fsdp_err *err)
 {
-    pthread_condattr_t attr;
-    sigset_t all, old;
 
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int why = pthread_create(&s->thread, NULL, write_thread, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    fsdp_cond_init(&s->changed);
+    const int why = fsdp_thread_start(&s->thread, write_thread, s);
     s->has_thread = !why;
     return why ? fsdp_err_sys(err, why, "cannot start a thread for %s", s->path) : FSDP_OK;
 }

@@ -2,13 +2,13 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fsdp/sys/thread.h"
 #include "ckpt/ckpt.h"
 
 #include "claim.h"
@@ -177,10 +177,8 @@ static void *beat_thread(void *arg)
 
     pthread_mutex_lock(&claim->lock);
     while (!claim->stop) {
-        struct timespec ts;
-        clock_gettime(CLOCK_REALTIME, &ts);
-        ts.tv_sec += claim->me.beat_s;
-        pthread_cond_timedwait(&claim->changed, &claim->lock, &ts);
+        const struct timespec next = fsdp_cond_time(claim->me.beat_s);
+        pthread_cond_timedwait(&claim->changed, &claim->lock, &next);
         if (!claim->stop)
             beat(claim);
     }
@@ -190,12 +188,8 @@ static void *beat_thread(void *arg)
 
 static void start_beating(struct train_claim *claim)
 {
-    sigset_t all, old;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    claim->running = pthread_create(&claim->thread, NULL, beat_thread, claim) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    claim->running = fsdp_thread_start(&claim->thread, beat_thread, claim) == 0;
     if (!claim->running)
         fsdp_log(FSDP_LOG_WARN,
                  "no thread to keep %s/" NOTE ": a run on another machine may take "
@@ -232,7 +226,7 @@ int train_claim_take(struct train_claim **out, const struct config *config, stru
     claim->config = config;
     claim->me = myself(config->checkpoint.path);
     pthread_mutex_init(&claim->lock, NULL);
-    pthread_cond_init(&claim->changed, NULL);
+    fsdp_cond_init(&claim->changed);
     int rc = take_folder(claim, err);
     if (rc)
         fsdp_free(claim);
