@@ -15,18 +15,32 @@ static void clear(struct fsdp_err *err)
     err->cause = err->ncause = 0;
 }
 
-int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
+static void set(struct fsdp_err *err, int status, const char *fmt, va_list ap)
 {
     if (err) {
-        va_list ap;
-        va_start(ap, fmt);
         clear(err);
         err->status = status;
         vsnprintf(err->text, sizeof err->text, fmt, ap);
-        va_end(ap);
         fsdp_text_clean(err->text);
     }
+}
+
+int fsdp_err_set(struct fsdp_err *err, int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set(err, status, fmt, ap);
+    va_end(ap);
     return status;
+}
+
+int fsdp_err_set_blame(struct fsdp_err *err, int status, const char *setting, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set(err, status, fmt, ap);
+    va_end(ap);
+    return fsdp_err_blame(err, status, setting);
 }
 
 static int status_of_errno(int errnum)
@@ -49,17 +63,15 @@ static int status_of_errno(int errnum)
 
 int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...)
 {
-    int status = status_of_errno(errnum);
+    const int status = status_of_errno(errnum);
+    va_list ap;
+
+    va_start(ap, fmt);
+    set(err, status, fmt, ap);
+    va_end(ap);
     if (err) {
-        va_list ap;
-        va_start(ap, fmt);
-        clear(err);
-        err->status = status;
-        int len = vsnprintf(err->text, sizeof err->text, fmt, ap);
-        va_end(ap);
-        if (len >= 0 && (size_t)len < sizeof err->text)
-            snprintf(err->text + len, sizeof err->text - (size_t)len, ": %s", strerror(errnum));
-        fsdp_text_clean(err->text);
+        const size_t len = strlen(err->text);
+        snprintf(err->text + len, sizeof err->text - len, ": %s", strerror(errnum));
     }
     return status;
 }

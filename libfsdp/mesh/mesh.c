@@ -179,11 +179,11 @@ int fsdp_mesh_shape_regather(struct fsdp_mesh_shape *shape, int k, struct fsdp_e
             if (shape->shard_size % d == 0)
                 snprintf(divisors + len, sizeof divisors - len, ", %d", d);
         }
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "reshard_after_forward %d does not divide the shard group of %d ranks: "
-                     "choose true, false%s",
-                     k, shape->shard_size, divisors);
-        return fsdp_err_blame(err, FSDP_EINVAL, "reshard_after_forward");
+        return fsdp_err_set_blame(
+            err, FSDP_EINVAL, "reshard_after_forward",
+            "reshard_after_forward %d does not divide the shard group of %d ranks: "
+            "choose true, false%s",
+            k, shape->shard_size, divisors);
     }
     shape->regather_size = k > 1 && k < shape->shard_size ? k : 0;
     return FSDP_OK;

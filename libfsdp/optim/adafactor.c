@@ -25,10 +25,10 @@ static int adafactor_check(const struct fsdp_optim_opts *opts, struct fsdp_err *
 {
     if (opts->master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "adafactor: it needs whole rows of its masters, so that they cannot be split, nor "
-                 "left out: set optim.master whole");
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "master",
+        "adafactor: it needs whole rows of its masters, so that they cannot be split, nor "
+        "left out: set optim.master whole");
 }
 
 static int adafactor_phase(struct fsdp_lane *lane, const struct optimizer_run *run, int phase,

@@ -189,11 +189,10 @@ int optimizer_check_names(const struct fsdp_optim_opts *opts, int nnames,
                 i++;
             if (i < nnames)
                 continue;
-            fsdp_err_set(err, FSDP_EINVAL,
-                         "parameter group %d: no parameter that is trained matches "
-                         "'%s' (there are: %.100s, ...)",
-                         g + 1, pattern, nnames ? name(ctx, 0) : "none");
-            return fsdp_err_blame(err, FSDP_EINVAL, "groups");
+            return fsdp_err_set_blame(err, FSDP_EINVAL, "groups",
+                                      "parameter group %d: no parameter that is trained matches "
+                                      "'%s' (there are: %.100s, ...)",
+                                      g + 1, pattern, nnames ? name(ctx, 0) : "none");
         }
     }
     return FSDP_OK;

@@ -24,22 +24,20 @@ static uint64_t muon_nsums(const struct fsdp_tensor *tensor)
 
 static int muon_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
-    if (!(opts->momentum >= 0 && opts->momentum < 1)) {
-        fsdp_err_set(err, FSDP_EINVAL, "muon: momentum is %g; it must be at least 0 and below 1",
-                     opts->momentum);
-        return fsdp_err_blame(err, FSDP_EINVAL, "momentum");
-    }
-    if (opts->dampening != 0) {
-        fsdp_err_set(err, FSDP_EINVAL, "muon: it has no dampening, and optim.dampening is %g",
-                     opts->dampening);
-        return fsdp_err_blame(err, FSDP_EINVAL, "dampening");
-    }
+    if (!(opts->momentum >= 0 && opts->momentum < 1))
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "momentum",
+                                  "muon: momentum is %g; it must be at least 0 and below 1",
+                                  opts->momentum);
+    if (opts->dampening != 0)
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "dampening",
+                                  "muon: it has no dampening, and optim.dampening is %g",
+                                  opts->dampening);
     if (opts->master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "muon: it needs whole rows of its masters, so that they cannot be split, nor left "
-                 "out: set optim.master whole");
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "master",
+        "muon: it needs whole rows of its masters, so that they cannot be split, nor left "
+        "out: set optim.master whole");
 }
 
 /* ---- Newton-Schulz --------------------------------------------------------------------------- */

@@ -77,12 +77,12 @@ static int check_moment_dtype(const struct optimizer *optimizer, const struct fs
     if (opts->moment_dtype == FSDP_F32 || (opts->moment_dtype == FSDP_BF16 && optimizer->narrow))
         return FSDP_OK;
     if (opts->moment_dtype != FSDP_BF16)
-        fsdp_err_set(err, FSDP_EUNSUPPORTED, "moments in %s; they can be F32 or BF16", name);
-    else
-        fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: its state is kept in %s, not in %s",
-                     optimizer->name,
-                     optimizer->state[0].slot.dtype == FSDP_F32 ? "F32" : "types of its own", name);
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "moment_dtype");
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "moment_dtype",
+                                  "moments in %s; they can be F32 or BF16", name);
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "moment_dtype", "%s: its state is kept in %s, not in %s",
+        optimizer->name, optimizer->state[0].slot.dtype == FSDP_F32 ? "F32" : "types of its own",
+        name);
 }
 
 /* What is checked of each row that updates a parameter. */

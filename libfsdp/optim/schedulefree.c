@@ -9,12 +9,11 @@ enum { Z, EXP_AVG_SQ };
 
 static int schedulefree_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
-    if (opts->master != FSDP_MASTER_WHOLE) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "schedulefree: the gathered copy is not its master, so that masters cannot "
-                     "be split, nor left out: set optim.master whole");
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "master");
-    }
+    if (opts->master != FSDP_MASTER_WHOLE)
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "master",
+            "schedulefree: the gathered copy is not its master, so that masters cannot "
+            "be split, nor left out: set optim.master whole");
     return FSDP_OK;
 }
 

@@ -11,17 +11,12 @@ static unsigned sgd_keeps(const struct fsdp_optim_opts *opts, const struct fsdp_
 static int sgd_check(const struct fsdp_optim_opts *opts, struct fsdp_err *err)
 {
     if (!(opts->momentum >= 0))
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EINVAL,
-                                           "sgd: momentum is %g; it must be at least 0",
-                                           opts->momentum),
-                              "momentum");
-    if (opts->nesterov && (opts->momentum == 0 || opts->dampening != 0)) {
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "sgd: nesterov needs a momentum and no dampening, not %g and %g",
-                     opts->momentum, opts->dampening);
-        return fsdp_err_blame(err, FSDP_EINVAL, "nesterov");
-    }
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "momentum",
+                                  "sgd: momentum is %g; it must be at least 0", opts->momentum);
+    if (opts->nesterov && (opts->momentum == 0 || opts->dampening != 0))
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "nesterov",
+                                  "sgd: nesterov needs a momentum and no dampening, not %g and %g",
+                                  opts->momentum, opts->dampening);
     return FSDP_OK;
 }
 

@@ -150,8 +150,8 @@ const char *config_source_text_key(const struct config *config, int i)
 static int refuse_source(const struct config *c, int i, struct fsdp_err *err, const char *text)
 {
     char where[CONFIG_TEXT + 128];
-    fsdp_err_set(err, FSDP_EINVAL, "%s %s", config_where_source(where, sizeof where, c, i), text);
-    return fsdp_err_blame(err, FSDP_EINVAL, "data.sources");
+    return fsdp_err_set_blame(err, FSDP_EINVAL, "data.sources", "%s %s",
+                              config_where_source(where, sizeof where, c, i), text);
 }
 
 int config_sources_check(const struct config *c, struct fsdp_err *err)

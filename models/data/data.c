@@ -101,12 +101,12 @@ static int check_tokenizer(const struct data *data, struct fsdp_err *err)
         const struct data_file *file = &data->files.files[i];
         if (!file->index || tokens_info(file->index)->tokenizer_hash == data->opts.tokenizer_hash)
             continue;
-        fsdp_err_set(err, FSDP_EMISMATCH,
-                     "%s: its tokens were made with another tokenizer than the model's; make "
-                     "them again (fsdp-tokenize --tokenizer MODEL), or set data.tokenizer to the "
-                     "tokenizer that made them",
-                     file->path);
-        return fsdp_err_blame(err, FSDP_EMISMATCH, "tokenizer");
+        return fsdp_err_set_blame(
+            err, FSDP_EMISMATCH, "tokenizer",
+            "%s: its tokens were made with another tokenizer than the model's; make "
+            "them again (fsdp-tokenize --tokenizer MODEL), or set data.tokenizer to the "
+            "tokenizer that made them",
+            file->path);
     }
     return FSDP_OK;
 }

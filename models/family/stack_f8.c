@@ -10,14 +10,14 @@ static bool is_router(const struct model *m, int weight)
 
 static int refuse_target(const struct model *m, const char *target, struct fsdp_err *err)
 {
-    fsdp_err_set(err, FSDP_EINVAL,
-                 "'%s' is no linear map of the layers of %s whose products can be in 8 bits; "
-                 "all-linear takes all of them, without experts and their router%s",
-                 target, m->family->type,
-                 m->traits.experts ? "; experts takes the experts, and experts.down_proj one of "
-                                     "their matrices"
-                                   : "");
-    return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, "linear_targets",
+        "'%s' is no linear map of the layers of %s whose products can be in 8 bits; "
+        "all-linear takes all of them, without experts and their router%s",
+        target, m->family->type,
+        m->traits.experts ? "; experts takes the experts, and experts.down_proj one of "
+                            "their matrices"
+                          : "");
 }
 
 /* Experts have one scale for an operand of all of them. */
@@ -25,11 +25,11 @@ static int check_scales(const struct model_f8 *f8, const char *target, struct fs
 {
     if (f8->scale == NN_F8_TENSOR)
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "products of experts (model.linear_targets has '%s') have scales of kind tensor "
-                 "alone: set it to tensor, or leave experts out",
-                 target);
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "linear_scales");
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "linear_scales",
+        "products of experts (model.linear_targets has '%s') have scales of kind tensor "
+        "alone: set it to tensor, or leave experts out",
+        target);
 }
 
 /* What a target names; *fits: anything. */
@@ -60,12 +60,11 @@ static int set_target(struct model *m, const struct model_f8 *f8, const char *ta
 
 int stack_set_f8(struct model *m, const struct model_f8 *f8, struct fsdp_err *err)
 {
-    if (f8->dtype && !f8->ntargets) {
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "the list is empty: name linear maps of the layers, give all-linear, or set "
-                     "model.linear_dtype auto");
-        return fsdp_err_blame(err, FSDP_EINVAL, "linear_targets");
-    }
+    if (f8->dtype && !f8->ntargets)
+        return fsdp_err_set_blame(
+            err, FSDP_EINVAL, "linear_targets",
+            "the list is empty: name linear maps of the layers, give all-linear, or set "
+            "model.linear_dtype auto");
     for (int i = 0; i < f8->ntargets && f8->dtype; i++) {
         bool fits;
         FSDP_TRY(set_target(m, f8, f8->targets[i], &fits, err));

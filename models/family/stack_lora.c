@@ -124,17 +124,16 @@ static bool is_of_a_layer(const char *target)
 static int refuse_target(const struct model *m, const char *target, struct fsdp_err *err)
 {
     if (is_of_a_layer(target))
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "'%s' is a map of one layer, and adapters are of all layers: name it from "
-                     "behind the layer's number on",
-                     target);
-    else
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "'%s' is no linear map of the layers of %s; all-linear takes all of them, "
-                     "lora.target_parameters those of experts, and lora.modules_to_save trains a "
-                     "module whole",
-                     target, m->family->type);
-    return fsdp_err_blame(err, FSDP_EINVAL, "targets");
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "targets",
+                                  "'%s' is a map of one layer, and adapters are of all layers: "
+                                  "name it from behind the layer's number on",
+                                  target);
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, "targets",
+        "'%s' is no linear map of the layers of %s; all-linear takes all of them, "
+        "lora.target_parameters those of experts, and lora.modules_to_save trains a "
+        "module whole",
+        target, m->family->type);
 }
 
 const char *stack_head_module(const struct model *m)
@@ -177,11 +176,11 @@ static int check_head(const struct model *m, struct fsdp_err *err)
 /* key: targets or target_parameters */
 static int refuse_given(bool theirs, const char *name, const char *key, struct fsdp_err *err)
 {
-    fsdp_err_set(err, FSDP_EINVAL,
-                 "%s %s, and the adapter of lora.path %s; leave out lora.%s, or say what the "
-                 "adapter has",
-                 theirs ? "has not" : "has", name, theirs ? "has" : "has not", key);
-    return fsdp_err_blame(err, FSDP_EINVAL, key);
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, key,
+        "%s %s, and the adapter of lora.path %s; leave out lora.%s, or say what the "
+        "adapter has",
+        theirs ? "has not" : "has", name, theirs ? "has" : "has not", key);
 }
 
 /* Do the targets that are given besides name the same maps? */
@@ -251,19 +250,20 @@ static bool adapts_parameter(const struct model *m, enum stack_expert slot)
 
 static int refuse_parameter(const struct model *m, const char *text, struct fsdp_err *err)
 {
+    const char *const key = "target_parameters";
+
     if (!parameter_of(m, STACK_EXPERT_DOWN))
-        fsdp_err_set(err, FSDP_EINVAL, "'%s': %s has no experts, whose weights this is for", text,
-                     m->family->type);
-    else if (is_of_a_layer(text))
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "'%s' is a parameter of one layer, and adapters are of all layers: name it "
-                     "from behind the layer's number on",
-                     text);
-    else
-        fsdp_err_set(err, FSDP_EINVAL, "'%s' is no parameter of the experts of %s: %s and %s are",
-                     text, m->family->type, parameter_of(m, STACK_EXPERT_GATE),
-                     parameter_of(m, STACK_EXPERT_DOWN));
-    return fsdp_err_blame(err, FSDP_EINVAL, "target_parameters");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, key,
+                                  "'%s': %s has no experts, whose weights this is for", text,
+                                  m->family->type);
+    if (is_of_a_layer(text))
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, key,
+                                  "'%s' is a parameter of one layer, and adapters are of all "
+                                  "layers: name it from behind the layer's number on",
+                                  text);
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, key, "'%s' is no parameter of the experts of %s: %s and %s are", text,
+        m->family->type, parameter_of(m, STACK_EXPERT_GATE), parameter_of(m, STACK_EXPERT_DOWN));
 }
 
 /* Do the parameters that are given besides name the same? */

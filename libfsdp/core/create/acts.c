@@ -26,14 +26,13 @@ int acts_plan(struct fsdp *f, struct fsdp_err *err)
 
     if (!f->opts.offload_activations)
         return FSDP_OK;
-    if (f->plan.recompute[0]) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "offload_activations: the whole model is recomputed at once, so that no "
-                     "module's activations can leave the device: name the modules that activation "
-                     "checkpointing covers (fsdp.checkpoint_modules), or set "
-                     "fsdp.offload_activations false");
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_activations");
-    }
+    if (f->plan.recompute[0])
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "offload_activations",
+            "offload_activations: the whole model is recomputed at once, so that no "
+            "module's activations can leave the device: name the modules that activation "
+            "checkpointing covers (fsdp.checkpoint_modules), or set "
+            "fsdp.offload_activations false");
     f->plan.acts = fsdp_alloc((size_t)nmodules, sizeof *f->plan.acts, "modules", err);
     bool *keeps = fsdp_alloc((size_t)nmodules, sizeof *keeps, "modules", err);
     for (int m = 1; keeps && m < nmodules; m++)

@@ -35,11 +35,10 @@ static int check_opts(const struct fsdp_opts *opts, struct fsdp_err *err)
                             (int)opts->sharding_strategy);
     FSDP_TRY(check_dtype("param_dtype", opts->param_dtype, err));
     FSDP_TRY(check_dtype("reduce_dtype", opts->reduce_dtype, err));
-    if (opts->grad_dtype != FSDP_F32 && opts->grad_dtype != FSDP_BF16) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED, "grad_dtype %s; it can be F32 or BF16",
-                     fsdp_dtype_name(opts->grad_dtype));
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "grad_dtype");
-    }
+    if (opts->grad_dtype != FSDP_F32 && opts->grad_dtype != FSDP_BF16)
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "grad_dtype",
+                                  "grad_dtype %s; it can be F32 or BF16",
+                                  fsdp_dtype_name(opts->grad_dtype));
     if (opts->reshard_after_forward < -1)
         return fsdp_err_set(err, FSDP_EINVAL,
                             "reshard_after_forward %d: true, false or a group size",
@@ -61,15 +60,13 @@ static int describe_unit(struct fsdp *f, int unit, struct fsdp_err *err)
     int k = u->reshard_after_forward;
 
     if (k > 1 && k != f->mesh->shard_size && f->mesh->shard_size > 1 && k != f->mesh->regather_size)
-        return fsdp_err_blame(
-            err,
-            fsdp_err_set(err, FSDP_EINVAL,
-                         "reshard_after_forward is %d for unit '%s' and %d for another: all units "
-                         "that keep a part use groups of one size, which divides the shard group's "
-                         "%d ranks",
-                         k, u->module ? f->tree->modules[u->module].name : "the root",
-                         f->mesh->regather_size, f->mesh->shard_size),
-            "reshard_after_forward");
+        return fsdp_err_set_blame(
+            err, FSDP_EINVAL, "reshard_after_forward",
+            "reshard_after_forward is %d for unit '%s' and %d for another: all units "
+            "that keep a part use groups of one size, which divides the shard group's "
+            "%d ranks",
+            k, u->module ? f->tree->modules[u->module].name : "the root", f->mesh->regather_size,
+            f->mesh->shard_size);
     f->plan.sched_units[unit] = (struct sched_unit){
         .module = u->module,
         .reshard_after_forward = k < 0 ? strategy->reshard_after_forward || unpacks : k > 0,
@@ -120,8 +117,7 @@ static bool reduces_last(const struct fsdp_opts *opts)
 
 static int refuse_early(struct fsdp_err *err, const char *setting, const char *why)
 {
-    fsdp_err_set(err, FSDP_EUNSUPPORTED, "update_at reduce: %s", why);
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, setting);
+    return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, setting, "update_at reduce: %s", why);
 }
 
 /* What updates during the forward pass cannot be combined with. */
@@ -130,12 +126,12 @@ static int check_update_at_forward(const struct fsdp *f, struct fsdp_err *err)
     for (int k = 0; f->opts.update_at == FSDP_UPDATE_AT_FORWARD && k < f->units.nflats; k++) {
         if (!f->units.flats[k].trainable || !f->units.flats[k].codec)
             continue;
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "update_at forward: units gathered in %s are encoded with the greatest "
-                     "values of all units, after the last update: set fsdp.gather_dtype auto, or "
-                     "update_at step",
-                     f->units.flats[k].codec->name);
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "gather_dtype",
+            "update_at forward: units gathered in %s are encoded with the greatest "
+            "values of all units, after the last update: set fsdp.gather_dtype auto, or "
+            "update_at step",
+            f->units.flats[k].codec->name);
     }
     return FSDP_OK;
 }
@@ -143,12 +139,11 @@ static int check_update_at_forward(const struct fsdp *f, struct fsdp_err *err)
 /* What updates at the reduction cannot be combined with. */
 static int check_update_at_reduce(const struct fsdp *f, struct fsdp_err *err)
 {
-    if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE && f->opts.optim.clip_late) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "clip_late: with update_at step or forward the norm is known before the "
-                     "updates: set optim.clip_late false");
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "clip_late");
-    }
+    if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE && f->opts.optim.clip_late)
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "clip_late",
+            "clip_late: with update_at step or forward the norm is known before the "
+            "updates: set optim.clip_late false");
     if (f->opts.update_at != FSDP_UPDATE_AT_REDUCE)
         return FSDP_OK;
     if (f->opts.accumulation > 1 && !reduces_last(&f->opts))

@@ -262,19 +262,17 @@ static int check_between(const struct fsdp *f, struct fsdp_err *err)
 {
     const char *name = f->optim.kind->name;
 
-    if (f->optim.kind->averages && f->scalars.scaled) {
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "%s: steps that overflow cannot be skipped, because each has its part of the "
-                     "average: use bfloat16 instead of float16, or fsdp.loss_scale false",
-                     name);
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "loss_scale");
-    }
+    if (f->optim.kind->averages && f->scalars.scaled)
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "loss_scale",
+            "%s: steps that overflow cannot be skipped, because each has its part of the "
+            "average: use bfloat16 instead of float16, or fsdp.loss_scale false",
+            name);
     for (int k = 0; k < f->units.nflats; k++)
-        if (flat_optimizer_writes_copy(f, &f->units.flats[k]) && f->units.flats[k].codec) {
-            fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                         "%s: what it gathers is not encoded: set fsdp.gather_dtype auto", name);
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "gather_dtype");
-        }
+        if (flat_optimizer_writes_copy(f, &f->units.flats[k]) && f->units.flats[k].codec)
+            return fsdp_err_set_blame(
+                err, FSDP_EUNSUPPORTED, "gather_dtype",
+                "%s: what it gathers is not encoded: set fsdp.gather_dtype auto", name);
     return FSDP_OK;
 }
 
@@ -291,13 +289,12 @@ static int check_phases(const struct fsdp *f, struct fsdp_err *err)
             const struct optimizer *kind = f->optim.kinds[flat->params[i]];
             if ((wide && at_step) || !kind->phase)
                 continue;
-            fsdp_err_set(
-                err, FSDP_EUNSUPPORTED,
+            return fsdp_err_set_blame(
+                err, FSDP_EUNSUPPORTED, at_step ? "grad_dtype" : "update_at",
                 "%s: it takes gradients of '%s' in fp32 alone, after all were reduced and before "
                 "the next forward pass: set fsdp.%s",
                 kind->name, flat->tensors[i].name,
                 at_step ? "grad_dtype float32" : "update_at step");
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, at_step ? "grad_dtype" : "update_at");
         }
     }
     return FSDP_OK;
@@ -330,11 +327,11 @@ static int check_host(const struct fsdp *f, struct fsdp_err *err)
             const char *why = why_not_on_host(f, flat, f->optim.kinds[flat->params[i]]);
             if (!why)
                 continue;
-            fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                         "offload_update host: '%s' (%s) cannot be updated there: %s, or set "
-                         "fsdp.offload_update device",
-                         flat->tensors[i].name, f->optim.kinds[flat->params[i]]->name, why);
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload_update");
+            return fsdp_err_set_blame(
+                err, FSDP_EUNSUPPORTED, "offload_update",
+                "offload_update host: '%s' (%s) cannot be updated there: %s, or set "
+                "fsdp.offload_update device",
+                flat->tensors[i].name, f->optim.kinds[flat->params[i]]->name, why);
         }
     }
     return FSDP_OK;

@@ -21,11 +21,11 @@ int master_plan(struct fsdp *f, struct fsdp_err *err)
     }
     if (any || f->opts.optim.master == FSDP_MASTER_WHOLE)
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EINVAL,
-                 "masters can be %s where parameters are gathered in BF16, and here none are: "
-                 "param_dtype bfloat16 does so (without a gather_dtype)",
-                 f->opts.optim.master == FSDP_MASTER_SPLIT ? "split" : "left out");
-    return fsdp_err_blame(err, FSDP_EINVAL, "master");
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, "master",
+        "masters can be %s where parameters are gathered in BF16, and here none are: "
+        "param_dtype bfloat16 does so (without a gather_dtype)",
+        f->opts.optim.master == FSDP_MASTER_SPLIT ? "split" : "left out");
 }
 
 uint64_t master_joined_nbytes(const struct fsdp *f)

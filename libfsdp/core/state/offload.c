@@ -12,38 +12,35 @@ static int check_host(const struct fsdp *f, struct fsdp_err *err)
 {
     if (!engine_updates_on_host(f))
         return FSDP_OK;
-    if (f->opts.offload == FSDP_OFFLOAD_NONE) {
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "offload_update host: no optimizer state lives there: set fsdp.offload "
-                     "optimizer or params");
-        return fsdp_err_blame(err, FSDP_EINVAL, "offload_update");
-    }
+    if (f->opts.offload == FSDP_OFFLOAD_NONE)
+        return fsdp_err_set_blame(
+            err, FSDP_EINVAL, "offload_update",
+            "offload_update host: no optimizer state lives there: set fsdp.offload "
+            "optimizer or params");
     if (f->opts.offload_gradients)
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EINVAL,
-                 "offload_update host: gradient shards must live there, too: set "
-                 "fsdp.offload_gradients true");
-    return fsdp_err_blame(err, FSDP_EINVAL, "offload_update");
+    return fsdp_err_set_blame(err, FSDP_EINVAL, "offload_update",
+                              "offload_update host: gradient shards must live there, too: set "
+                              "fsdp.offload_gradients true");
 }
 
 int offload_plan(const struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_host(f, err));
     for (int k = 0; f->opts.offload == FSDP_OFFLOAD_PARAMS && k < f->units.nflats; k++)
-        if (f->units.flats[k].codec || f->units.flats[k].nf4) {
-            fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                         "parameters that are gathered as %s cannot be offloaded: offload the "
-                         "optimizer alone, or gather them in param_dtype",
-                         flat_sent_name(&f->units.flats[k]));
-            return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "offload");
-        }
+        if (f->units.flats[k].codec || f->units.flats[k].nf4)
+            return fsdp_err_set_blame(
+                err, FSDP_EUNSUPPORTED, "offload",
+                "parameters that are gathered as %s cannot be offloaded: offload the "
+                "optimizer alone, or gather them in param_dtype",
+                flat_sent_name(&f->units.flats[k]));
     const bool away = f->opts.offload != FSDP_OFFLOAD_NONE || f->opts.offload_activations ||
                       f->opts.offload_gradients;
     if (!away || (f->opts.offload_slots >= 1 && f->opts.offload_slots <= MOST_SLOTS))
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EINVAL, "%d places for what is offloaded: give 1 to %d",
-                 f->opts.offload_slots, MOST_SLOTS);
-    return fsdp_err_blame(err, FSDP_EINVAL, "offload_slots");
+    return fsdp_err_set_blame(err, FSDP_EINVAL, "offload_slots",
+                              "%d places for what is offloaded: give 1 to %d",
+                              f->opts.offload_slots, MOST_SLOTS);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */

@@ -169,10 +169,8 @@ static int mark_kinds(unsigned char *kinds, const struct fsdp_module_tree *tree,
             found = true;
         }
         if (!found)
-            return fsdp_err_blame(err,
-                                  fsdp_err_set(err, FSDP_EINVAL, "%s parameters: none matches '%s'",
-                                               what, patterns[k]),
-                                  what);
+            return fsdp_err_set_blame(err, FSDP_EINVAL, what, "%s parameters: none matches '%s'",
+                                      what, patterns[k]);
     }
     return FSDP_OK;
 }
@@ -200,9 +198,8 @@ static int choose_kinds(unsigned char *kinds, const struct fsdp_module_tree *tre
     if (opts->frozen_in_nf4 && !packs)
         return fsdp_err_set(err, FSDP_EINVAL, "NF4: no linear map is frozen");
     return trains ? FSDP_OK
-                  : fsdp_err_blame(
-                        err, fsdp_err_set(err, FSDP_EINVAL, "every parameter is frozen or ignored"),
-                        "frozen");
+                  : fsdp_err_set_blame(err, FSDP_EINVAL, "frozen",
+                                       "every parameter is frozen or ignored");
 }
 
 /* Blocks of NF4 run over the flattened tensor, and belong to one rank. Between rows cuts fall on

@@ -99,6 +99,9 @@ int fsdp_err_sys(struct fsdp_err *err, int errnum, const char *fmt, ...) FSDP_PR
 /* Notes that `setting` is at fault, unless a setting is noted already. Returns status; FSDP_OK is
  * nobody's fault. */
 int fsdp_err_blame(struct fsdp_err *err, int status, const char *setting);
+/* fsdp_err_set and fsdp_err_blame at once. */
+int fsdp_err_set_blame(struct fsdp_err *err, int status, const char *setting, const char *fmt, ...)
+    FSDP_PRINTF(4, 5);
 /* Puts text before the error's: where it happened, such as "run.yaml:7: ". The reason includes it.
  * Like the next two: returns status; FSDP_OK changes nothing; what does not fit is cut at the end.
  */

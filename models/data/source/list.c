@@ -61,12 +61,12 @@ static int refuse_table(const char *path, struct fsdp_err *err)
             continue;
         const char *file = is_plain(path) ? path : "FILE";
         const int len = (int)(strlen(file) - (file == path ? strlen(kinds[i].end) : 0));
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "%s: %s is not read here. This command (Python with pyarrow) "
-                     "makes JSON Lines of it, for data.format jsonl: python3 -c \"%s\" %s > "
-                     "%.*s.jsonl",
-                     path, kinds[i].name, kinds[i].python, file, len, file);
-        return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "path");
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "path",
+            "%s: %s is not read here. This command (Python with pyarrow) "
+            "makes JSON Lines of it, for data.format jsonl: python3 -c \"%s\" %s > "
+            "%.*s.jsonl",
+            path, kinds[i].name, kinds[i].python, file, len, file);
     }
     return FSDP_OK;
 }
@@ -92,13 +92,12 @@ static bool is_of_tokens(const char *path)
 int data_list_refuse_tokens(const struct data_list *list, struct fsdp_err *err)
 {
     for (size_t i = 0; i < list->npaths; i++)
-        if (is_of_tokens(list->paths[i])) {
-            fsdp_err_set(err, FSDP_EINVAL,
-                         "%s was made by fsdp-tokenize and holds no text; leave it out, for "
-                         "example with a pattern such as '*.txt'",
-                         list->paths[i]);
-            return fsdp_err_blame(err, FSDP_EINVAL, "path");
-        }
+        if (is_of_tokens(list->paths[i]))
+            return fsdp_err_set_blame(
+                err, FSDP_EINVAL, "path",
+                "%s was made by fsdp-tokenize and holds no text; leave it out, for "
+                "example with a pattern such as '*.txt'",
+                list->paths[i]);
     return FSDP_OK;
 }
 
@@ -252,11 +251,11 @@ static int list_far(struct data_list *list, const char *address, struct fsdp_err
         return fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s: addresses are not read here", address);
     if (!strpbrk(address, "*?["))
         return list->remote->each(address, add_far, list, err);
-    fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                 "%s: addresses have no patterns here; name the folder, of which all files "
-                 "are read",
-                 address);
-    return fsdp_err_blame(err, FSDP_EUNSUPPORTED, "path");
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "path",
+        "%s: addresses have no patterns here; name the folder, of which all files "
+        "are read",
+        address);
 }
 
 static int list_path(struct data_list *list, const char *path, struct fsdp_err *err)

@@ -153,8 +153,8 @@ static int check_date(const char *date, struct fsdp_err *err)
 {
     if (!date[0] || chat_date_is_valid(date))
         return FSDP_OK;
-    fsdp_err_set(err, FSDP_EINVAL, "data.date: '%s' is not a day as YYYY-MM-DD", date);
-    return fsdp_err_blame(err, FSDP_EINVAL, "data.date");
+    return fsdp_err_set_blame(err, FSDP_EINVAL, "data.date",
+                              "data.date: '%s' is not a day as YYYY-MM-DD", date);
 }
 
 int train_text_open(struct train_text *t, const struct config *c, const char *folder,
