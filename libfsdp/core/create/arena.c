@@ -387,29 +387,90 @@ static void host_row(struct engine_mem *mem, const char *what, bool file, uint64
     mem->rows[mem->nrows - 1].file = file;
 }
 
-int arena_plan(struct fsdp *f, struct fsdp_err *err)
+static int alloc_tables(struct fsdp *f, struct fsdp_err *err)
 {
-    size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
-    struct engine_mem *mem = &f->mem;
-    struct rows rows = {0};
-    char sent[32], params[32], grads[32];
+    const size_t nflats = (size_t)f->units.nflats, nparams = (size_t)f->units.nparams;
+    const size_t nslots = (size_t)f->offload.nslots, nmodules = (size_t)f->units.nmodules;
 
     if (!(f->flats = fsdp_alloc(nflats, sizeof *f->flats, "flats", err)) ||
-        !(f->mem.modules =
-              fsdp_alloc((size_t)f->units.nmodules, sizeof *f->mem.modules, "modules", err)) ||
+        !(f->mem.modules = fsdp_alloc(nmodules, sizeof *f->mem.modules, "modules", err)) ||
         !(f->view.param = fsdp_alloc(nparams, sizeof *f->view.param, "view", err)) ||
         !(f->view.amax = fsdp_alloc(nparams, sizeof *f->view.amax, "view", err)) ||
         !(f->view.grad = fsdp_alloc(nparams, sizeof *f->view.grad, "view", err)) ||
         !(f->view.grad_written = fsdp_alloc(nparams, sizeof *f->view.grad_written, "view", err)) ||
-        !(f->mem.grad_places =
-              fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)) ||
+        !(f->mem.grad_places = fsdp_alloc(nslots, sizeof(void *), "slots", err)) ||
         !(f->mem.grad_slots = fsdp_alloc(nflats + 2, sizeof *f->mem.grad_slots, "slots", err)) ||
         !(f->mem.param_slots[0] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
         !(f->mem.param_slots[1] = fsdp_alloc(nflats + 2, sizeof(void *), "slots", err)) ||
-        !(f->offload.slots = fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)) ||
-        !(f->offload.staged_slots =
-              fsdp_alloc((size_t)f->offload.nslots, sizeof(void *), "slots", err)))
+        !(f->offload.slots = fsdp_alloc(nslots, sizeof(void *), "slots", err)) ||
+        !(f->offload.staged_slots = fsdp_alloc(nslots, sizeof(void *), "slots", err)))
         return FSDP_ENOMEM;
+    return FSDP_OK;
+}
+
+static void list_state(struct fsdp *f, const struct rows *rows, const char *sent,
+                       const char *params)
+{
+    struct engine_mem *mem = &f->mem;
+    const char *narrow = f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL;
+
+    row(mem, "frozen parameter shards", sent, rows->frozen);
+    row(mem, "frozen parameter shards, NF4", NULL, rows->nf4);
+    row(mem, "parameter shards, fp32 masters", NULL, rows->master);
+    row(mem, "parameter shards to gather", sent, rows->param);
+    row(mem, "parameter shards without masters", "BF16", rows->bare);
+    row(mem, "parameters decoded from the masters", params, rows->decoded);
+    row(mem, "the rest of split masters, 16 bits", NULL, rows->rest);
+    row(mem, "pieces of weights in fp32", NULL, rows->joined);
+    row(mem, "optimizer state", narrow, rows->optim);
+    row(mem, "offloaded state passing through", NULL, rows->passing);
+}
+
+static void list_passes(struct fsdp *f, const struct rows *rows, const char *params,
+                        const char *grads)
+{
+    struct engine_mem *mem = &f->mem;
+    const char *narrow = f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL;
+
+    row(mem, "gradient shards", narrow, rows->grad);
+    row(mem, "offloaded gradient shards passing through", narrow, rows->grad_places);
+    row(mem, "pieces of gradients in fp32", NULL, rows->wide_grad);
+    row(mem, "parts kept after forward", params, rows->kept);
+    row(mem, "gradient shard summed over replicas", grads, rows->staging);
+    row(mem, "unsharded parameters", params, rows->unsharded);
+    row(mem, "unsharded gradients", grads, rows->unsharded_grad);
+    row(mem, "chunks of parameters, gathered", params, rows->gather_staging);
+    row(mem, "chunks of gradients, to reduce", grads, rows->reduce_staging);
+    row(mem, "activations, saved for backward", NULL, rows->saved);
+    row(mem, "offloaded activations passing through", NULL, rows->places);
+    row(mem, "activations, recomputed", NULL, rows->recomputed);
+    row(mem, "activations, workspace", NULL, rows->work);
+    row(mem, "scalars", NULL, rows->scalars);
+}
+
+static void list_offloaded(struct fsdp *f, const struct rows *rows)
+{
+    struct engine_mem *mem = &f->mem;
+
+    host_row(mem,
+             f->offload.in_file ? "parameters offloaded to the host"
+                                : "state offloaded to the host",
+             false, rows->host);
+    host_row(mem, "activations offloaded to the host", false, rows->host_acts);
+    host_row(mem, "gradient shards offloaded to the host", false, rows->host_grads);
+    host_row(mem, "state offloaded to a file", true, rows->file);
+    host_row(mem,
+             engine_updates_on_host(f) ? "passing through the host for updates"
+                                       : "on its way between file and device",
+             false, rows->staged);
+}
+
+int arena_plan(struct fsdp *f, struct fsdp_err *err)
+{
+    struct rows rows = {0};
+    char sent[32], params[32], grads[32];
+
+    FSDP_TRY(alloc_tables(f, err));
     f->offload.in_file = offload_in_file(&f->opts);
     measure_plan(f, plan_device, &rows); /* first: it says what each module keeps */
     measure_plan(f, plan_host, &rows);
@@ -421,43 +482,9 @@ int arena_plan(struct fsdp *f, struct fsdp_err *err)
     overrides_dtypes(sent, sizeof sent, &f->units, OVERRIDES_PLAIN);
     overrides_dtypes(params, sizeof params, &f->units, OVERRIDES_COMPUTED);
     overrides_dtypes(grads, sizeof grads, &f->units, OVERRIDES_REDUCED);
-    row(mem, "frozen parameter shards", sent, rows.frozen);
-    row(mem, "frozen parameter shards, NF4", NULL, rows.nf4);
-    row(mem, "parameter shards, fp32 masters", NULL, rows.master);
-    row(mem, "parameter shards to gather", sent, rows.param);
-    row(mem, "parameter shards without masters", "BF16", rows.bare);
-    row(mem, "parameters decoded from the masters", params, rows.decoded);
-    row(mem, "the rest of split masters, 16 bits", NULL, rows.rest);
-    row(mem, "pieces of weights in fp32", NULL, rows.joined);
-    row(mem, "optimizer state", f->opts.optim.moment_dtype == FSDP_BF16 ? "moments in BF16" : NULL,
-        rows.optim);
-    row(mem, "offloaded state passing through", NULL, rows.passing);
-    row(mem, "gradient shards", f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL, rows.grad);
-    row(mem, "offloaded gradient shards passing through",
-        f->opts.grad_dtype == FSDP_BF16 ? "BF16" : NULL, rows.grad_places);
-    row(mem, "pieces of gradients in fp32", NULL, rows.wide_grad);
-    row(mem, "parts kept after forward", params, rows.kept);
-    row(mem, "gradient shard summed over replicas", grads, rows.staging);
-    row(mem, "unsharded parameters", params, rows.unsharded);
-    row(mem, "unsharded gradients", grads, rows.unsharded_grad);
-    row(mem, "chunks of parameters, gathered", params, rows.gather_staging);
-    row(mem, "chunks of gradients, to reduce", grads, rows.reduce_staging);
-    row(mem, "activations, saved for backward", NULL, rows.saved);
-    row(mem, "offloaded activations passing through", NULL, rows.places);
-    row(mem, "activations, recomputed", NULL, rows.recomputed);
-    row(mem, "activations, workspace", NULL, rows.work);
-    row(mem, "scalars", NULL, rows.scalars);
-    host_row(mem,
-             f->offload.in_file ? "parameters offloaded to the host"
-                                : "state offloaded to the host",
-             false, rows.host);
-    host_row(mem, "activations offloaded to the host", false, rows.host_acts);
-    host_row(mem, "gradient shards offloaded to the host", false, rows.host_grads);
-    host_row(mem, "state offloaded to a file", true, rows.file);
-    host_row(mem,
-             engine_updates_on_host(f) ? "passing through the host for updates"
-                                       : "on its way between file and device",
-             false, rows.staged);
+    list_state(f, &rows, sent, params);
+    list_passes(f, &rows, params, grads);
+    list_offloaded(f, &rows);
     return FSDP_OK;
 }
 
