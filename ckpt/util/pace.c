@@ -13,15 +13,16 @@ static double thread_seconds(void)
 }
 
 /* Until a tick, at the earliest in so many seconds. The clock is the machines' own: those of a
- * cluster are set alike to less than a tick. */
+ * cluster are set alike to less than a tick. It may be set meanwhile, so that it does not time the
+ * sleep. */
 static void rest_until_tick(double seconds)
 {
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
-    int64_t at = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec + (int64_t)(1e9 * seconds);
-    at += TICK_NS - at % TICK_NS;
-    ts = (struct timespec){.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
-    clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &ts, NULL);
+    int64_t rest = (int64_t)(1e9 * seconds);
+    rest += TICK_NS - (ts.tv_nsec + rest) % TICK_NS; /* a second is whole ticks */
+    ts = (struct timespec){.tv_sec = rest / 1000000000, .tv_nsec = rest % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
 }
 
 void ckpt_pace_keep(struct ckpt_pace *p)
