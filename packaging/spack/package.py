@@ -27,7 +27,7 @@ class Libfsdp(MakefilePackage):
     variant("zstd", default=True, description="Compressed checkpoints")
     variant("s3", default=True, description="Checkpoints on S3")
     variant("png", default=True, description="PNG pictures of fsdp-plot")
-    variant("dnnl", default=False, description="bf16 products of oneDNN")
+    variant("dnnl", default=False, description="Products of oneDNN, with AVX-512")
     variant("mpi", default=False, description="fsdp.backend=mpi")
     variant("cuda", default=False, description="GPUs")
 

@@ -2,6 +2,7 @@
 /* What is put before and behind an error's text, and where its reason is then. */
 #include "tap.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "fsdp/base.h"
@@ -57,5 +58,19 @@ int main(void)
     ok(err.of_other && err.rank == 3 && err.culprit == 3 && !strcmp(err.text, "rank 3: disk full"),
        "another rank's failure: %s", err.text);
     ok(fsdp_err_prefix(NULL, FSDP_EIO, "x") == FSDP_EIO, "nobody need want the error");
+
+    ok(fsdp_err_set_blame(&err, FSDP_EINVAL, "betas", "beta%d is %g", 2, 1.5) == FSDP_EINVAL &&
+           !strcmp(err.setting, "betas") && reason_is(&err, "beta2 is 1.5"),
+       "an error and the setting at fault: %s", err.setting);
+    fsdp_err_blame(&err, FSDP_EINVAL, "groups");
+    ok(!strcmp(err.setting, "betas"), "the first that is named stays: %s", err.setting);
+    ok(fsdp_err_set_blame(&err, FSDP_EUNSUPPORTED, "groups", "none") == FSDP_EUNSUPPORTED &&
+           !strcmp(err.setting, "groups"),
+       "until there is a new error: %s", err.setting);
+    ok(fsdp_err_set_blame(NULL, FSDP_EINVAL, "betas", "x") == FSDP_EINVAL, "or nobody wants it");
+    fsdp_err_sys(&err, ENOENT, "cannot open %s", "a\nb");
+    ok(err.status == FSDP_ENOTFOUND &&
+           reason_is(&err, "cannot open a?b: No such file or directory"),
+       "an errno: %s", err.text);
     return tap_done();
 }
