@@ -23,39 +23,43 @@ struct compared {
     uint64_t nbytes;   /* read */
 };
 
-struct filling {
-    char *to;
-    uint64_t at;
+/* A tensor's fingerprint, made of pieces as they come. */
+struct summing {
+    struct fsdp_tensor flat; /* its elements in one dimension */
+    struct fsdp_box done;
+    uint64_t sum;
 };
 
-static int fill(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
+static int sum_piece(void *ctx, uint64_t pos, const void *src, size_t nbytes, struct fsdp_err *err)
 {
-    struct filling *f = ctx;
+    struct summing *s = ctx;
+
     (void)pos;
     (void)err;
-    memcpy(f->to + f->at, src, nbytes);
-    f->at += nbytes;
+    s->done.offset[0] += s->done.length[0];
+    s->done.length[0] = nbytes / fsdp_dtype_nbytes(s->flat.dtype);
+    s->sum ^= ckpt_fingerprint_part(&s->flat, &s->done, src);
     return FSDP_OK;
 }
 
 static int fingerprint_of(uint64_t *out, struct ckpt *model, const struct ckpt_tensor *t,
-                          uint64_t nbytes, struct fsdp_err *err)
+                          struct fsdp_err *err)
 {
     struct fsdp_slice slice = {.tensor = t->tensor, .nreplica = 1};
-    struct filling f = {fsdp_alloc((size_t)nbytes, 1, "tensor", err), 0};
-    const struct fsdp_slice_io io = {.ctx = &f, .write = fill};
+    struct summing s = {.flat = t->tensor};
+    const struct fsdp_slice_io io = {.ctx = &s, .write = sum_piece};
 
+    s.flat.ndim = 1;
+    s.flat.shape[0] = fsdp_tensor_nelem(&t->tensor);
     for (int d = 0; d < t->tensor.ndim; d++)
         slice.box.length[d] = t->tensor.shape[d];
-    const int rc = f.to ? ckpt_read_slice(model, &slice, &io, err) : FSDP_ENOMEM;
-    if (rc == FSDP_OK)
-        *out = ckpt_fingerprint_part(&t->tensor, &slice.box, f.to);
-    fsdp_free(f.to);
-    return rc;
+    FSDP_TRY(ckpt_read_slice(model, &slice, &io, err));
+    *out = s.sum;
+    return FSDP_OK;
 }
 
-static int compare_tensor(struct compared *c, struct ckpt *model, const char *name, const char *print,
-                   struct fsdp_err *err)
+static int compare_tensor(struct compared *c, struct ckpt *model, const char *name,
+                          const char *print, struct fsdp_err *err)
 {
     const struct ckpt_tensor *t = ckpt_adapter_find_stored(model, name);
     const uint64_t nbytes =
@@ -65,7 +69,7 @@ static int compare_tensor(struct compared *c, struct ckpt *model, const char *na
 
     if (!print || !nbytes || nbytes > most_nbytes || c->nbytes + nbytes > all_nbytes)
         return FSDP_OK;
-    FSDP_TRY(fingerprint_of(&own, model, t, nbytes, err));
+    FSDP_TRY(fingerprint_of(&own, model, t, err));
     snprintf(hex, sizeof hex, "%016" PRIx64, own);
     c->nbytes += nbytes;
     c->count++;
@@ -76,18 +80,32 @@ static int compare_tensor(struct compared *c, struct ckpt *model, const char *na
     return FSDP_OK;
 }
 
-/* The state of the run that saved the adapter: its checkpoint has the adapter, or a folder with it.
- * NULL: there is none, as of PEFT's own folders. */
+/* The checkpoint that an adapter's folder is, or whose hf/ it is; freed with fsdp_free. */
+static char *checkpoint_of(const char *folder)
+{
+    struct fsdp_err none = FSDP_ERR_INIT;
+    char *whole = ckpt_path_is_url(folder) ? NULL : realpath(folder, NULL);
+    char *path = fsdp_strdup(whole ? whole : folder, &none);
+
+    free(whole);
+    for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    if (path && fsdp_text_ends(path, "/hf"))
+        *strrchr(path, '/') = 0;
+    return path;
+}
+
+/* The state of the run that saved the adapter. NULL: there is none, as of PEFT's own folders. A
+ * folder of checkpoints, of which the newest would be opened, is not the adapter's. */
 static json_t *run_state(const char *folder)
 {
-    static const char inner[] = "/hf";
     struct fsdp_err none = FSDP_ERR_INIT;
-    const size_t nbytes = strlen(folder) - (fsdp_text_ends(folder, inner) ? sizeof inner - 1 : 0);
-    char *path = fsdp_sprintf(&none, "%.*s", (int)nbytes, folder);
+    char *path = checkpoint_of(folder);
     struct ckpt *run = NULL;
     json_t *state = NULL;
 
-    if (path && ckpt_open(&run, path, &none) == FSDP_OK && ckpt_state_json(run))
+    if (path && ckpt_open(&run, path, &none) == FSDP_OK && ckpt_state_json(run) &&
+        !strcmp(ckpt_path(run), path))
         state = json_loads(ckpt_state_json(run), 0, NULL);
     ckpt_close(run);
     fsdp_free(path);

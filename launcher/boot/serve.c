@@ -25,7 +25,6 @@ static void *serve_thread(void *arg)
 
 int boot_serve_start(struct boot_serve *s, struct fsdp_err *err)
 {
-
     if (pipe(s->stop))
         return fsdp_err_sys(err, errno, "pipe");
     int why = fsdp_thread_start(&s->thread, serve_thread, s);

@@ -26,7 +26,7 @@ void fsdp_cond_init(pthread_cond_t *cond)
 
 struct timespec fsdp_cond_time(double seconds)
 {
-    const double longest = 1e6;
+    const double longest = 1e9;
     struct timespec ts;
 
     seconds = seconds < 0 ? 0 : seconds < longest ? seconds : longest;

@@ -180,7 +180,7 @@ const struct fsdp_tunable config_table[] = {
     FSDP_SETTINGS_DTYPES(SETTING)
     ROW(fsdp, output_dtype, CHOICE, "auto", "auto|" DTYPES,
         "Type that the model's outputs (logits) and their gradients are rounded to; auto: "
-        "param_dtype on a GPU and, of bfloat16, on a CPU that multiplies in it; else float32"),
+        "param_dtype on GPUs and, of bfloat16, where every rank's CPU multiplies in it; else float32"),
     ROW(fsdp, buffer_dtype, CHOICE, "float32", DTYPES,
         "Type that tables of positions are rounded to"),
     FSDP_SETTINGS_SCHEDULE(SETTING)

@@ -155,10 +155,11 @@ static int project_qkv(const struct model *m, const struct stack_block *blk, con
 
 /* ---- gradients of queries, keys and values side by side --------------------------------------
  *
- * Where the three matrices lie behind one another, their gradients are one product, and so is that
- * of what they read. It is added up in fp32 then, and rounded once instead of three times. The
- * gradients of the outputs, dq, dk and dv, lie in blk->act, (R, NHD + 2 KVD). Rotation puts dq and
- * dk there, where it comes last.
+ * Where the three matrices lie behind one another, one product makes the gradients of all three,
+ * and another the gradient of what they read. The latter is summed in fp32 and rounded once, where
+ * three products would round it three times. Both read the gradients of the outputs from blk->act:
+ * dq, dk and dv side by side, (R, NHD + 2 KVD). Rotation puts dq and dk there, if it is the last
+ * step; what is made elsewhere is copied.
  */
 
 static const enum stack_slot qkv[] = {STACK_Q, STACK_K, STACK_V};

@@ -172,12 +172,14 @@ size_t stack_joined_width(const struct model *m)
     return ((size_t)t->nheads + 2 * (size_t)t->nkv_heads) * (size_t)t->head_dim;
 }
 
-/* May q, k and v lie side by side there? Always, where they are one matrix, head by head. */
+/* May q, k and v lie side by side in `act`, as layer_joins says where their memory is known?
+ * Always, where they are one matrix, head by head. */
 static bool joins_qkv(const struct model *m)
 {
+    const struct stack_place *q = &m->place[STACK_Q], *k = &m->place[STACK_K];
     return m->family->names->fusion == TRAITS_FUSED_HEADS ||
-           (m->dtypes.activation != FSDP_F32 && !m->lora.r &&
-            !m->weight[m->place[STACK_Q].weight].f8.dtype);
+           (m->dtypes.activation != FSDP_F32 && !m->lora.r && !m->weight[q->weight].f8.dtype &&
+            (q->weight == k->weight || q->bias < 0));
 }
 
 size_t stack_act_width(const struct model *m)

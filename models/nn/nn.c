@@ -27,5 +27,5 @@ int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struc
 
 bool nn_multiplies(const struct fsdp_device *device, enum fsdp_dtype dtype)
 {
-    return !fsdp_device_is_host(device) || nn_cpu_ops.multiplies(dtype);
+    return !fsdp_device_is_host(device) || nn_cpu_multiplies(dtype);
 }

@@ -561,8 +561,6 @@ struct nn_tuning {
 struct nn_ops {
     uint32_t abi;
     const char *name;
-    /* (optional) nn_multiplies; NULL: of all types. */
-    bool (*multiplies)(enum fsdp_dtype dtype);
     /* Of a GPU: its compute capability, 90 for 9.0, of the thread's current device; 0: not known.
      * NULL: not a GPU's. */
     int (*capability)(void);
@@ -643,8 +641,8 @@ struct nn_ops {
     int (*tune)(struct fsdp_lane *, struct nn_tuning *, bool measure, struct fsdp_err *);
 };
 
-/* On CBLAS and the threads of nn_set_threads. Sums are taken in an order that depends on shapes
- * alone, as far as the BLAS library's do. */
+/* On oneDNN, CBLAS and the threads of nn_set_threads. Sums are taken in an order that depends on
+ * shapes alone, as far as the BLAS library's do. */
 extern const struct nn_ops nn_cpu_ops;
 
 /* The operators of a device. FSDP_EUNSUPPORTED: there are none. Those of the CPU keep room for the
@@ -655,6 +653,7 @@ int nn_ops_of(const struct nn_ops **out, const struct fsdp_device *device, struc
  * F32, and of BF16 where they have AVX-512 BF16 or AMX and the build has oneDNN. Others are
  * converted to fp32 first. */
 bool nn_multiplies(const struct fsdp_device *device, enum fsdp_dtype dtype);
+bool nn_cpu_multiplies(enum fsdp_dtype dtype); /* the CPU's part of it */
 
 /* Name of the BLAS kernels in use, such as "SkylakeX"; "unknown" where the library does not tell.
  */

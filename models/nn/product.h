@@ -35,7 +35,7 @@ struct nn_product {
     enum fsdp_dtype bias_dtype;
     float beta;
     float *work;   /* nn_ops.linear_work_nelem */
-    bool passing;  /* of a size that may not come again: nothing is made or timed for it */
+    bool passing;  /* of a size that may not come again: algorithms for it are not timed */
     bool is_split; /* work begins with the halves of the F32 matrix, from a product before */
     enum nn_f8_scale f8_scale; /* where a and b have an f8, both or none */
     const double *b_amax;      /* b is codes of its f8, as nn_linear.w_amax says; NULL: it is not */

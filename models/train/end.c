@@ -31,7 +31,6 @@ static void *wait_for_end(void *arg)
 
 void train_end_arm(struct train_end *end, int rank, const char *host, int code)
 {
-
     *end = (struct train_end){.rank = rank, .host = host, .code = code};
     pthread_mutex_init(&end->lock, NULL);
     fsdp_cond_init(&end->changed);

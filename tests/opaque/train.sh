@@ -113,6 +113,7 @@ logits() { # folder, device, type, key=value...
     run "$1" _= "-n 1 -v" "fsdp.device=$2" checkpoint.path= train.steps=1 "${@:4}" &&
         grep -q "types .*logits $3, gradients" "$TEST_TMP/$1.out"
 }
+unset DNNL_MAX_CPU_ISA ONEDNN_MAX_CPU_ISA
 here=float32
 "$BIN/fsdp-launch" --version | grep -q '+dnnl' && grep -qE ' (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo && here=bfloat16
 if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu $here fsdp.param_dtype=bfloat16 &&

@@ -69,7 +69,8 @@ ok "$([ "$(losses split.jsonl | wc -l)" = 3 ] && [ "$(losses split.jsonl)" = "$(
 ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "merged, without a word"
 run -n 1 run.yaml lora.r=0 model.path=model model.init=random model.seed=5 train.steps=0 checkpoint.path=ck5 &&
     "$BIN/ckpt-merge" -q ck5 -o other_base/ >>log 2>>err
-for adapter in ck ck/step-00000006/hf; do
+ln -s ck/step-00000006/hf hf_link
+for adapter in ck ck/step-00000006 ck/step-00000006/hf ck/step-00000006/hf/ hf_link; do
     "$BIN/ckpt-merge" -q --adapter $adapter other_base -o other/ --overwrite >log 2>err
     ok "$([ $? = 0 ] && holds err "was trained on another model than other_base: of 21 tensors that were compared 16 differ, 'lm_head.weight' among them" &&
         holds err "it was trained on $PWD/base"; echo $?)" \
@@ -77,6 +78,10 @@ for adapter in ck ck/step-00000006/hf; do
 done
 cp -r ck/step-00000006/hf peft && "$BIN/ckpt-merge" -q --adapter peft other_base -o other/ --overwrite >log 2>err
 ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "none of PEFT's own folder, which does not say"
+(cd ck/step-00000006/hf && "$BIN/ckpt-merge" -q --adapter . ../../../other_base -o ../../../other/ --overwrite >../../../log 2>../../../err)
+ok "$([ $? = 0 ] && holds err "was trained on another model than "; echo $?)" "a warning also from within its folder"
+cp -r half other_root && cp -r peft other_root/hf && "$BIN/ckpt-merge" -q --adapter other_root/hf other_base -o other/ --overwrite >log 2>err
+ok "$([ $? = 0 ] && [ ! -s err ]; echo $?)" "a folder of checkpoints next to it is not its own"
 "$BIN/fsdp-generate" --model other_base --adapter ck --tokens 1,2,3 >log 2>err
 ok "$([ $? = 0 ] && holds err "was trained on another model than other_base"; echo $?)" "fsdp-generate warns, too"
 "$BIN/fsdp-generate" --model merged --tokens 1,2,3 --logits >a 2>err

@@ -4,7 +4,6 @@
 const struct nn_ops nn_cpu_ops = {
     .abi = NN_OPS_ABI,
     .name = "cpu",
-    .multiplies = nn_cpu_multiplies,
     .logits_nelem = (size_t)4 << 20,
     .logits_align = 1,
     .linear_work_nelem = nn_cpu_linear_work_nelem,

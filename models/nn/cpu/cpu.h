@@ -53,7 +53,6 @@ NN_CPU_OP(grouped_backward_input, nn_grouped)
 NN_CPU_OP(grouped_backward_weight, nn_grouped)
 NN_CPU_OP(split_tokens, nn_split_tokens)
 NN_CPU_OP(positions, nn_positions)
-bool nn_cpu_multiplies(enum fsdp_dtype dtype);
 size_t nn_cpu_linear_work_nelem(const struct nn_linear *shape);
 size_t nn_cpu_grouped_work_nelem(const struct nn_grouped *shape);
 size_t nn_cpu_attention_work_nelem(const struct nn_attention *shape);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products of bf16 and of fp32 through oneDNN, whose kernels are made for the processor and for the
- * shape: of bf16 with AVX-512 BF16 or AMX, where they are at least twice as fast as fp32's; of fp32
+ * shape: of bf16 with AVX-512 BF16 or AMX, where they are about twice as fast as fp32's; of fp32
  * with AVX-512, where products of few rows are faster than the CBLAS's. Elsewhere oneDNN has none
  * worth calling. Primitives are made once per shape and kept; of more shapes than there are places,
  * as experts have with their numbers of rows, those that were used last. Which product comes from
- * here depends on its shape alone: a run that resumes has the same bits.
+ * here depends on the shape of a thread's part alone: a run that resumes has the same bits.
  */
 #include "cpu.h"
 

@@ -318,7 +318,6 @@ static void *watch_thread(void *arg)
 
 static int start_thread(struct train_watch *w, struct fsdp_err *err)
 {
-
     pthread_mutex_init(&w->lock, NULL);
     fsdp_cond_init(&w->changed);
     int why = fsdp_thread_start(&w->thread, watch_thread, w);

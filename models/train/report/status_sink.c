@@ -132,7 +132,6 @@ static void *write_thread(void *arg)
 
 static int start_thread(struct status_sink *s, struct fsdp_err *err)
 {
-
     pthread_mutex_init(&s->lock, NULL);
     fsdp_cond_init(&s->changed);
     const int why = fsdp_thread_start(&s->thread, write_thread, s);

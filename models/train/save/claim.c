@@ -188,7 +188,6 @@ static void *beat_thread(void *arg)
 
 static void start_beating(struct train_claim *claim)
 {
-
     claim->running = fsdp_thread_start(&claim->thread, beat_thread, claim) == 0;
     if (!claim->running)
         fsdp_log(FSDP_LOG_WARN,

@@ -265,6 +265,32 @@ static int open_local(struct train_parts *p, int nranks, struct fsdp_err *err)
     return train_text_open(&p->text, p->config, p->model_folder, p->ops, p->model, err);
 }
 
+/* Does this rank's device multiply in param_dtype? */
+static bool multiplies(const struct train_parts *p)
+{
+    struct fsdp_err none = FSDP_ERR_INIT;
+    enum fsdp_dtype dtype;
+    char word[32];
+
+    config_word(word, sizeof word, p->config, "fsdp.param_dtype");
+    return fsdp_dtype_parse(&dtype, word, &none) == FSDP_OK && nn_multiplies(p->device, dtype);
+}
+
+/* Processors of a job may differ, and what they compute should not. */
+static int agree_on_products(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
+{
+    const uint8_t own = !multiplies(p);
+    uint8_t *all = fsdp_alloc((size_t)oob->size, sizeof *all, "ranks", err);
+    int rc = fsdp_oob_agree(oob, all ? FSDP_OK : FSDP_ENOMEM, err);
+
+    if (rc == FSDP_OK)
+        rc = oob->allgather(oob, &own, sizeof own, all, err);
+    for (int r = 0; r < oob->size && rc == FSDP_OK; r++)
+        p->converts |= all[r];
+    fsdp_free(all);
+    return rc;
+}
+
 /* The files themselves may lie on each node's own disk; what is in them must be alike. */
 static int agree_on_files(struct train_parts *p, struct fsdp_oob *oob, struct fsdp_err *err)
 {
@@ -296,6 +322,7 @@ int train_parts_local(struct train_parts *p, struct fsdp_oob *oob,
                                      : train_cores_share(&p->cores);
     nn_set_threads(p->threads);
     FSDP_TRY(fsdp_oob_agree(oob, open_local(p, oob->size, err), err));
+    FSDP_TRY(agree_on_products(p, oob, err));
     FSDP_TRY(train_tokens_prepare(p, oob, nodes, err));
     FSDP_TRY(fsdp_oob_agree(oob, train_data_open(p, err), err));
     if (oob->rank == 0)
@@ -405,18 +432,15 @@ static int choose_shape(struct fsdp_mesh_shape *out, const struct config *c,
     return FSDP_OK;
 }
 
-/* Logits are as PyTorch's where the device multiplies in their type: in fp32 they are the largest
- * tensor of a pass, and the products behind them take at least twice as long. */
+/* Logits are as PyTorch's where the device of every rank multiplies in their type: in fp32 they are
+ * the largest tensor of a pass, and the products behind them take about twice as long. */
 const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p)
 {
-    struct fsdp_err err = FSDP_ERR_INIT;
-    enum fsdp_dtype dtype;
-
     config_word(out, out_nbytes, p->config, "fsdp.output_dtype");
     if (strcmp(out, "auto") != 0)
         return out;
     config_word(out, out_nbytes, p->config, "fsdp.param_dtype");
-    if (fsdp_dtype_parse(&dtype, out, &err) || !nn_multiplies(p->device, dtype))
+    if (p->converts || !multiplies(p))
         snprintf(out, out_nbytes, "float32");
     return out;
 }

@@ -35,6 +35,7 @@ struct train_parts {
     const struct boot_info *info; /* the caller's */
     struct train_gpu gpu;
     struct fsdp_device *device;
+    bool converts; /* some rank's device has no products in param_dtype (nn_multiplies) */
     const struct model_ops *ops;
     struct model *model;
     struct train_adapter adapter;
@@ -67,7 +68,7 @@ static inline int train_parts_row_sequences(const struct train_parts *p)
 {
     return p->config->train.objective == CONFIG_DPO ? 2 : 1;
 }
-/* Word of the logits' type: fsdp.output_dtype, or what auto means on the device that is open.
+/* Word of the logits' type: fsdp.output_dtype, or what auto means on the devices of all ranks.
  * Writes to and returns out. Local. */
 const char *train_output_dtype(char *out, size_t out_nbytes, const struct train_parts *p);
 /* FSDP_EUNSUPPORTED, naming the key, where this build has no store for an address. Local. */

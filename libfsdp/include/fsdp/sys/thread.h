@@ -15,7 +15,7 @@ extern "C" {
 int fsdp_thread_start(pthread_t *thread, void *(*main)(void *), void *arg);
 
 /* A condition whose timed waits end by CLOCK_MONOTONIC, which nobody sets, and the time on it that
- * is so many seconds from now (at most 10^6), for pthread_cond_timedwait. */
+ * is so many seconds from now (at most 10^9), for pthread_cond_timedwait. */
 void fsdp_cond_init(pthread_cond_t *cond);
 struct timespec fsdp_cond_time(double seconds);
 
