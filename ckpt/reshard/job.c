@@ -78,11 +78,9 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     FSDP_TRY(ckpt_job_check_codes(job, err));
     FSDP_TRY(check_is_model(job, err));
     if (args->adapters && args->select.nmaps)
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EINVAL,
-                                           "adapters are named as the model is: merge them first, "
-                                           "and map the names of what comes out"),
-                              "map");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "map",
+                                  "adapters are named as the model is: merge them first, "
+                                  "and map the names of what comes out");
     if (args->adapters)
         FSDP_TRY(ckpt_adapters_check(args->adapters, job->ckpt, err));
     FSDP_TRY(check_average(args, err));
@@ -91,12 +89,10 @@ static int check_args(struct ckpt_job *job, struct fsdp_err *err)
     job->cast = true;
     FSDP_TRY(fsdp_dtype_parse(&job->dtype, args->dtype, err));
     if (!fsdp_dtype_is_float(job->dtype))
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EINVAL,
-                                           "weights cannot be cast to %s, which is not a floating "
-                                           "type; use float32, bfloat16, float16, ...",
-                                           fsdp_dtype_name(job->dtype)),
-                              "dtype");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "dtype",
+                                  "weights cannot be cast to %s, which is not a floating "
+                                  "type; use float32, bfloat16, float16, ...",
+                                  fsdp_dtype_name(job->dtype));
     return FSDP_OK;
 }
 

@@ -54,15 +54,12 @@ static int check_config(const struct ckpt_job *job, struct fsdp_err *err)
 static int check_output(const struct ckpt_job *job, struct fsdp_err *err)
 {
     if (!job->writer->quantizes || !job->folder)
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EINVAL,
-                                           "a quantized model is a Hugging Face folder: name a "
-                                           "folder as the output, and no other form"),
-                              "quantize");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "quantize",
+                                  "a quantized model is a Hugging Face folder: name a "
+                                  "folder as the output, and no other form");
     if (job->args->all)
-        return fsdp_err_blame(
-            err, fsdp_err_set(err, FSDP_EINVAL, "a quantized model has no tensors of an optimizer"),
-            "all");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "all",
+                                  "a quantized model has no tensors of an optimizer");
     return check_config(job, err);
 }
 

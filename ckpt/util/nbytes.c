@@ -14,12 +14,10 @@ int ckpt_mem_check(uint64_t nbytes, uint64_t least, struct fsdp_err *err)
     char have[FSDP_NBYTES_TEXT], want[FSDP_NBYTES_TEXT];
     if (nbytes >= least)
         return FSDP_OK;
-    return fsdp_err_blame(
-        err,
-        fsdp_err_set(err, FSDP_EINVAL,
-                     "a memory budget of %s is too small; at least %s are needed for buffers",
-                     fsdp_nbytes_text(have, nbytes), fsdp_nbytes_text(want, least)),
-        "mem_nbytes");
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, "mem_nbytes",
+        "a memory budget of %s is too small; at least %s are needed for buffers",
+        fsdp_nbytes_text(have, nbytes), fsdp_nbytes_text(want, least));
 }
 
 int ckpt_nbytes_parse(uint64_t *out, const char *text, struct fsdp_err *err)

@@ -149,8 +149,7 @@ static int check_opts(const struct data_opts *opts, struct fsdp_err *err)
     if (has_text && opts->text && opts->text->tokenizer && !opts->weight_key && !opts->pairs)
         return fsdp_err_set(err, FSDP_EINVAL, "data: text was not made token files");
     if (opts->format == DATA_TEXT && opts->text && opts->text->refusal)
-        return fsdp_err_blame(err, fsdp_err_set(err, FSDP_EUNSUPPORTED, "%s", opts->text->refusal),
-                              "tokenizer");
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "tokenizer", "%s", opts->text->refusal);
     return FSDP_OK;
 }
 

@@ -163,14 +163,12 @@ static int check_head(const struct model *m, struct fsdp_err *err)
 {
     if (!m->head_lora || !m->traits.tied)
         return FSDP_OK;
-    return fsdp_err_blame(err,
-                          fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                       "'%s' is tied: its weight is the embedding, too, to which a "
-                                       "merge would add the adapter; leave it out, or untie both "
-                                       "(tie_word_embeddings: false, and a copy of the embedding "
-                                       "as the head)",
-                                       stack_head_module(m)),
-                          "targets");
+    return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "targets",
+                              "'%s' is tied: its weight is the embedding, too, to which a "
+                              "merge would add the adapter; leave it out, or untie both "
+                              "(tie_word_embeddings: false, and a copy of the embedding "
+                              "as the head)",
+                              stack_head_module(m));
 }
 
 /* key: targets or target_parameters */
@@ -293,11 +291,9 @@ static int check_parameters(const struct model *m, struct fsdp_err *err)
             return refuse_parameter(m, text, err);
     }
     if ((m->lora.nparameters || adapts_router) && key)
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                           "adapters of experts (lora.target_parameters) and of "
-                                           "their router have none, as in PEFT; leave it out"),
-                              key);
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, key,
+                                  "adapters of experts (lora.target_parameters) and of "
+                                  "their router have none, as in PEFT; leave it out");
     return check_given_parameters(m, err);
 }
 
@@ -375,12 +371,10 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
     if (!m->lora.r)
         return FSDP_OK;
     if (m->lora.dora && !m->nn->lengths)
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                           "device %s has no operators for DoRA; set fsdp.device "
-                                           "to cpu",
-                                           m->nn->name),
-                              "dora");
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "dora",
+                                  "device %s has no operators for DoRA; set fsdp.device "
+                                  "to cpu",
+                                  m->nn->name);
     FSDP_TRY(check_targets(m, err));
     for (int slot = 0; slot < STACK_NSLOTS; slot++) {
         struct stack_place *place = &m->place[slot];
@@ -393,14 +387,12 @@ int stack_list_lora(struct model *m, struct fsdp_err *err)
 int stack_set_lora(struct model *m, const struct model_lora *lora, struct fsdp_err *err)
 {
     if (lora->r && m->family->section)
-        return fsdp_err_blame(
-            err,
-            fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                         "adapters of model_type %s are not supported, since PEFT has other names "
-                         "for its modules than its folder; train the model whole, or save its text "
-                         "model alone",
-                         m->family->type),
-            "r");
+        return fsdp_err_set_blame(
+            err, FSDP_EUNSUPPORTED, "r",
+            "adapters of model_type %s are not supported, since PEFT has other names "
+            "for its modules than its folder; train the model whole, or save its text "
+            "model alone",
+            m->family->type);
     m->lora = *lora;
     return stack_list_lora(m, err);
 }
@@ -491,12 +483,10 @@ int stack_check_saved(const struct model *m, const struct fsdp_module_tree *tree
                 "has an adapter (lora.targets) and is trained whole, too; name it in one of both",
                 err);
         if (!fits)
-            return fsdp_err_blame(err,
-                                  fsdp_err_set(err, FSDP_EINVAL,
-                                               "the model has no module '%s' "
-                                               "with weights of its own",
-                                               module),
-                                  "modules_to_save");
+            return fsdp_err_set_blame(err, FSDP_EINVAL, "modules_to_save",
+                                      "the model has no module '%s' "
+                                      "with weights of its own",
+                                      module);
     }
     return FSDP_OK;
 }

@@ -22,11 +22,9 @@ int text_check_vocab(int vocab_size, bool asked, const char *instead, struct fsd
 {
     if (!vocab_size || vocab_size == 256 || asked)
         return FSDP_OK;
-    return fsdp_err_blame(
-        err,
-        fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                     "text would become tokens byte by byte, and the model has %d tokens, not 256: "
-                     "%s; or, if it is meant to read bytes, set the tokenizer to 'bytes'",
-                     vocab_size, instead),
-        "tokenizer");
+    return fsdp_err_set_blame(
+        err, FSDP_EUNSUPPORTED, "tokenizer",
+        "text would become tokens byte by byte, and the model has %d tokens, not 256: "
+        "%s; or, if it is meant to read bytes, set the tokenizer to 'bytes'",
+        vocab_size, instead);
 }

@@ -222,8 +222,8 @@ static int work_piece(struct encode_item *item, struct encode_worker *w, struct 
     const struct data_text *text = w->text;
 
     if (text->refusal)
-        return fsdp_err_blame(
-            err, fsdp_err_set(err, FSDP_EINVAL, "%s: %s", item->path, text->refusal), "tokenizer");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "tokenizer", "%s: %s", item->path,
+                                  text->refusal);
     if (item->first)
         FSDP_TRY(add_post(item, w, false, err));
     FSDP_TRY(text->tokenizer ? add_words(item, w, err) : add_bytes(item, err));

@@ -41,12 +41,10 @@ static int refuse_given(const struct config *c, const char *key, struct fsdp_err
 
     snprintf(name, sizeof name, "lora.%s", key);
     config_value(ours, c, name);
-    return fsdp_err_blame(err,
-                          fsdp_err_set(err, FSDP_EINVAL,
-                                       "%s is %.200s, and the adapter of lora.path (%s) has "
-                                       "%.200s; leave out one of both",
-                                       name, ours, c->lora.path, theirs),
-                          key);
+    return fsdp_err_set_blame(err, FSDP_EINVAL, key,
+                              "%s is %.200s, and the adapter of lora.path (%s) has "
+                              "%.200s; leave out one of both",
+                              name, ours, c->lora.path, theirs);
 }
 
 static bool has_text(const char *const *texts, int ntexts, const char *text)
@@ -204,13 +202,11 @@ static int from_files(struct train_adapter *a, const struct config *c, struct fs
     FSDP_TRY(fsdp_err_blame(err, ckpt_adapter_open(&a->start, c->lora.path, err), "path"));
     const struct ckpt_adapter_spec *spec = ckpt_adapter_spec(a->start);
     if (!spec->ntargets && !spec->nparameters)
-        return fsdp_err_blame(err,
-                              fsdp_err_set(err, FSDP_EUNSUPPORTED,
-                                           "%s has no lora_A of any layer, only modules that were "
-                                           "trained whole: put them into the model with "
-                                           "ckpt-merge --adapter, and train that",
-                                           c->lora.path),
-                              "path");
+        return fsdp_err_set_blame(err, FSDP_EUNSUPPORTED, "path",
+                                  "%s has no lora_A of any layer, only modules that were "
+                                  "trained whole: put them into the model with "
+                                  "ckpt-merge --adapter, and train that",
+                                  c->lora.path);
     FSDP_TRY(check_given(c, spec, err));
     if (!takes_all(&c->lora.targets)) {
         FSDP_TRY(texts_of(&a->targets, &c->lora.targets, err));

@@ -119,12 +119,9 @@ static int check_router(const struct train_parts *p, struct fsdp_err *err)
 
     if (!(p->config->train.router_z_loss > 0) || p->ops->router(p->model).nexperts)
         return FSDP_OK;
-    return fsdp_err_blame(
-        err,
-        fsdp_err_set(err, FSDP_EINVAL, "%s: the model has no experts (%s)",
-                     config_where(where, sizeof where, p->config, "train.router_z_loss"),
-                     p->model_config),
-        "train.router_z_loss");
+    return fsdp_err_set_blame(
+        err, FSDP_EINVAL, "train.router_z_loss", "%s: the model has no experts (%s)",
+        config_where(where, sizeof where, p->config, "train.router_z_loss"), p->model_config);
 }
 
 /* What lora.base asks for, and how the model is stored. */
@@ -214,12 +211,10 @@ static int open_model(struct train_parts *p, struct fsdp_err *err)
     if (!p->config->data.seq_len)
         p->config->data.seq_len = longest < AUTO_SEQ_LEN ? longest : AUTO_SEQ_LEN;
     if (p->config->data.seq_len > longest)
-        return fsdp_err_blame(
-            err,
-            fsdp_err_set(err, FSDP_EINVAL, "%s: %" PRId64 " is longer than the model's %d (%s)",
-                         config_where(where, sizeof where, p->config, "data.seq_len"),
-                         p->config->data.seq_len, longest, p->model_config),
-            "data.seq_len");
+        return fsdp_err_set_blame(err, FSDP_EINVAL, "data.seq_len",
+                                  "%s: %" PRId64 " is longer than the model's %d (%s)",
+                                  config_where(where, sizeof where, p->config, "data.seq_len"),
+                                  p->config->data.seq_len, longest, p->model_config);
     return FSDP_OK;
 }
 
