@@ -101,8 +101,7 @@ static int refuse_target(bool *done, struct ckpt_copy *c, struct fsdp_err *err)
         FSDP_TRY(ckpt_temp_was_published(done, &temp, err));
     if (!exists || *done)
         return FSDP_OK;
-    return fsdp_err_set(err, FSDP_EEXIST,
-                        "'%s' already exists: name another, or remove it",
+    return fsdp_err_set(err, FSDP_EEXIST, "'%s' already exists: name another, or remove it",
                         c->commit.final);
 }
 

@@ -18,7 +18,7 @@ struct ckpt_layout_file {
 struct ckpt_piece {
     int tensor, file;
     const uint64_t *offset, *length; /* [ndim] each, of the layout: the box */
-    uint64_t pos;         /* first byte in the file; of the blob, where there is one */
+    uint64_t pos;                    /* first byte in the file; of the blob, where there is one */
     uint64_t blob_nbytes; /* a torch.save archive holds the bytes (blob.h); 0: they lie bare */
     uint64_t reach; /* largest end in dimension 0 of this and all pieces of the tensor before it */
 };

@@ -40,7 +40,8 @@ bool watch_run_is_over(struct watch_run *run, const struct watch_args *args);
 /* ---- watch_then.c ---- */
 
 /* Runs the command with CKPT_STEP, CKPT_SOURCE and CKPT_OUTPUT in its environment; or sends them to
- * an address, as JSON. FSDP_ECANCELED where a signal ended the wait; a command then has got SIGTERM.
+ * an address, as JSON. FSDP_ECANCELED where a signal ended the wait; a command then has got
+ * SIGTERM.
  */
 int watch_then(const char *command, int64_t step, const char *source, const char *output,
                struct fsdp_err *err);

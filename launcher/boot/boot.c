@@ -47,7 +47,8 @@ static const struct {
     {"pmix", NULL},
 #endif
     {"slurm", &boot_slurm_ops},
-    {"nodes", &boot_nodes_ops}, /* asked for by name alone */
+    /* asked for by name alone */
+    {"nodes", &boot_nodes_ops},
     {"local", &boot_local_ops},
     {"single", &boot_single_ops},
 };

@@ -26,9 +26,12 @@ int pmix_lib_open(struct pmix_lib *out, struct fsdp_err *err)
         const char *name;
         void *function;
     } wanted[] = {
-        {"PMIx_Init", &out->init},       {"PMIx_Finalize", &out->finalize},
-        {"PMIx_Put", &out->put},         {"PMIx_Commit", &out->commit},
-        {"PMIx_Fence", &out->fence},     {"PMIx_Get", &out->get},
+        {"PMIx_Init", &out->init},
+        {"PMIx_Finalize", &out->finalize},
+        {"PMIx_Put", &out->put},
+        {"PMIx_Commit", &out->commit},
+        {"PMIx_Fence", &out->fence},
+        {"PMIx_Get", &out->get},
         {"PMIx_Error_string", &out->error_string},
     };
     void *handle = open_library();

@@ -20,7 +20,7 @@ struct boot_serve {
 };
 #define BOOT_SERVE_INIT                                                                            \
     {                                                                                              \
-        .other_fd = -1, .stop = {-1, -1}                                                           \
+        .other_fd = -1, .stop = { -1, -1 }                                                         \
     }
 
 /* server, and other_* where they are used, are set. It stays where it is until boot_serve_stop. */

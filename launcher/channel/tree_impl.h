@@ -63,7 +63,7 @@ struct tree_chan {
     const void *in; /* for sending again after the leader is gone */
     size_t nbytes;
     int rc;
-    struct fsdp_err err; /* sticky once its status is set */
+    struct fsdp_err err;    /* sticky once its status is set */
     struct fsdp_err absent; /* who has not come; the culprit is the first of them */
 };
 

@@ -39,8 +39,8 @@ struct binding_opts {
  * What does not work is described in `text`. Collective; fails only if the channel does. */
 int binding_choose(struct binding *out, struct fsdp_oob *oob, const struct fsdp_node_map *nodes,
                    const struct binding_opts *opts, struct fsdp_err *err);
-/* Cores that the first of so many ranks of a machine like this one would get by that, without a GPU;
- * 0: it would not be bound. Local. */
+/* Cores that the first of so many ranks of a machine like this one would get by that, without a
+ * GPU; 0: it would not be bound. Local. */
 int binding_planned(int nlocal);
 
 /* The cores that a rank may run on, and those that it wants. */

@@ -62,8 +62,8 @@ int fsdp_launch_open(struct fsdp_launch **out, const struct fsdp_launch_opts *op
     if (opts->signals)
         rank_stop_install(launch->info.size == 1 && !rank_is_watched());
     if (launch->info.size > 1 && !rank_is_watched())
-        launch->dog = rank_watchdog_start(boot_oob(launch->boot), program_invocation_short_name,
-                                          true);
+        launch->dog =
+            rank_watchdog_start(boot_oob(launch->boot), program_invocation_short_name, true);
     *out = launch;
     return FSDP_OK;
 }

@@ -36,17 +36,17 @@ struct launch_args {
     int nnodes;
     int ranks_per_task; /* 0: this process, if somebody started it as one of several, is a rank */
     int ranks_per_gpu;  /* 0: not given */
-    int by_hand;   /* --nnodes: this process starts one node's ranks; 0: not given */
-    int node_rank; /* -1: not given */
+    int by_hand;        /* --nnodes: this process starts one node's ranks; 0: not given */
+    int node_rank;      /* -1: not given */
     int master_port;
     const char *master_addr;
     double timeout_s;
     bool requeue, reorder;
     bool verbose, print_config, print_metrics, prefix_output;
     int request, shell; /* help and the like instead (enum fsdp_cli_request) */
-    bool uses_mpi; /* the configuration does */
-    bool check;    /* the nodes, instead of running */
-    bool speaks;   /* the program's ranks print their last words themselves */
+    bool uses_mpi;      /* the configuration does */
+    bool check;         /* the nodes, instead of running */
+    bool speaks;        /* the program's ranks print their last words themselves */
     bool dump_schedule;
     struct sbatch_request sbatch;
     const char *dump_file; /* NULL: standard output */
@@ -205,8 +205,8 @@ int launch_nodes_prepare(struct launch_args *args);
 
 /* ---- agent.c ---- */
 
-/* With --ranks-per-task under a resource manager, or with --nnodes: meets the other agents, then starts this one's
- * ranks. */
+/* With --ranks-per-task under a resource manager, or with --nnodes: meets the other agents, then
+ * starts this one's ranks. */
 int launch_run_agent(const struct launch_args *args);
 
 #endif

@@ -64,9 +64,9 @@ int launch_super_start(struct launch_super *s);
 
 /* ---- pulse.c ---- */
 
-/* A request to stop comes to one of the nodes that were started by hand, and is meant for all. Their
- * launchers tell each other a few times a second, on a thread of their own, how many requests they
- * have had. */
+/* A request to stop comes to one of the nodes that were started by hand, and is meant for all.
+ * Their launchers tell each other a few times a second, on a thread of their own, how many requests
+ * they have had. */
 struct launch_pulse;
 int launch_pulse_start(struct launch_pulse **out, struct fsdp_oob *agents, struct fsdp_err *err);
 /* Says how many there have been here; returns the most that any node has had. */

@@ -182,8 +182,8 @@ static int code_of(const struct launch_super *s, int status)
     return own_fault(WTERMSIG(status)) ? LAUNCH_FAILED : LAUNCH_PEER_LOST;
 }
 
-/* A rank that SIGKILL ended before this agent sent one was killed here, by a user or for its memory:
- * other nodes may hear of the loss sooner than its own agent sees the end. */
+/* A rank that SIGKILL ended before this agent sent one was killed here, by a user or for its
+ * memory: other nodes may hear of the loss sooner than its own agent sees the end. */
 static bool ended_by_others(const struct launch_super *s, int status)
 {
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

@@ -222,7 +222,9 @@ static const char *nearest(const struct fsdp_tunable *table, int nrows, const ch
     int best_distance = (int)strnlen(name, NAME_MAX_LEN) / 4 + 1;
 
     for (int i = 0; i < nrows; i++) {
-        int d = strcmp(leaf(table[i].name), leaf(name)) == 0 ? 0 : fsdp_text_distance(name, table[i].name);
+        int d = strcmp(leaf(table[i].name), leaf(name)) == 0
+                    ? 0
+                    : fsdp_text_distance(name, table[i].name);
         if (d <= best_distance && (!best || d < best_distance)) {
             best = table[i].name;
             best_distance = d;

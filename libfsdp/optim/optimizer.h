@@ -24,11 +24,11 @@ struct optimizer_run {
     const struct fsdp_loss_scale *loss_scale; /* on the device: skips steps; NULL: none */
     void *param; /* also written, in param_dtype; NULL where it is the master's memory */
     enum fsdp_dtype param_dtype;
-    struct fsdp_rounding rounding;    /* of moments in BF16 */
+    struct fsdp_rounding rounding;        /* of moments in BF16 */
     struct fsdp_rounding weight_rounding; /* of param, without a master */
-    const struct fsdp_tensor *tensor; /* the whole parameter; of what is updated in phases */
-    double *sums, *update_sum;        /* likewise: what is summed over ranks */
-    float *room;                      /* likewise: memory for the phase, as nroom says */
+    const struct fsdp_tensor *tensor;     /* the whole parameter; of what is updated in phases */
+    double *sums, *update_sum;            /* likewise: what is summed over ranks */
+    float *room;                          /* likewise: memory for the phase, as nroom says */
     uint64_t first; /* likewise: of the parameter, the first element of this rank's part */
     bool chosen;    /* likewise: this rank does what one rank does for all */
     size_t nelem;
@@ -54,11 +54,11 @@ struct optimizer {
     const char *name;
     struct optimizer_state state[OPTIMIZER_MAX_STATE];
     bool splits; /* it takes split masters, and weights without, as they are; else pieces in fp32 */
-    bool narrow;   /* its state can be kept in BF16 (moment_dtype) */
+    bool narrow; /* its state can be kept in BF16 (moment_dtype) */
     bool narrow_grads; /* it takes gradients in BF16; else they are brought to F32 in pieces */
-    bool betas;    /* it has opts.betas, and groups may set them */
-    bool eps;      /* it has opts.eps */
-    bool averages; /* it needs optimizer_run.weight, and every step from the first */
+    bool betas;        /* it has opts.betas, and groups may set them */
+    bool eps;          /* it has opts.eps */
+    bool averages;     /* it needs optimizer_run.weight, and every step from the first */
     /* (optional) Which of the state it keeps of this parameter: bit i, state[i]. Without it all. */
     unsigned (*keeps)(const struct fsdp_optim_opts *opts, const struct fsdp_tensor *tensor);
     /* (optional) The row that updates this parameter in its place; NULL: it does itself. */

@@ -339,7 +339,7 @@ static bool is_joinable(const struct stack_block *blk, const struct matrix *x)
 
 /* False: they are not one. */
 static bool join_maps(struct matrix *whole, const struct model *m, const struct stack_block *blk,
-                 const enum stack_slot *slot, int nslots)
+                      const enum stack_slot *slot, int nslots)
 {
     *whole = matrix_of(m, blk, slot[0]);
     bool joins = is_joinable(blk, whole);

@@ -101,7 +101,8 @@ static void test_retain(const char *root)
         over = WIFEXITED(status) && WEXITSTATUS(status) == 99;
         snprintf(path, sizeof path, "%s/step-00000001", root);
         good &= fake_holds(root, NEW_SEED) && (!exists(path) || fake_holds(path, OLD_SEED));
-        good &= ckpt_retain(root, 1, NULL, 0, NULL, NULL, NULL) == FSDP_OK && count_entries(root, "") == 1;
+        good &= ckpt_retain(root, 1, NULL, 0, NULL, NULL, NULL) == FSDP_OK &&
+                count_entries(root, "") == 1;
         snprintf(path, sizeof path, "%s/step-00000002", root);
         remove_all(&ckpt_store_posix, path, NULL);
         good &= fake_save_here(root, 1, OLD_SEED) == 0;
@@ -126,8 +127,7 @@ static int memory_rank(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
         fake_destroy(f);
         snprintf(path, sizeof path, "%s/step-00000002", root);
         if (rc && exists(path)) { /* only the last word, after the commit, failed: it is good */
-            if (!fake_holds(path, NEW_SEED) ||
-                remove_all(&ckpt_store_posix, path, NULL))
+            if (!fake_holds(path, NEW_SEED) || remove_all(&ckpt_store_posix, path, NULL))
                 return 4;
         }
         if (rc && count_entries(root, "") != 1) {

@@ -161,8 +161,8 @@ static void test_refusals(void)
        err.text);
     args.dtype = NULL;
     args.mem_nbytes = 1000;
-    ok(merge(saved, &args, &err) == FSDP_EINVAL && !strcmp(err.setting, "mem_nbytes"), "no memory: %s",
-       err.text);
+    ok(merge(saved, &args, &err) == FSDP_EINVAL && !strcmp(err.setting, "mem_nbytes"),
+       "no memory: %s", err.text);
     args = (struct ckpt_reshard_args)CKPT_RESHARD_ARGS_INIT;
     args.overwrite = true;
     args.out = saved;

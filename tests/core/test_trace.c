@@ -178,7 +178,8 @@ static const char expected[] =
     "operations of one lane run in this order; lanes wait for each other only where it is said\n"
     "(prev:N is operation N of the pass before). bytes: what a rank receives, with "
     "ring algorithms.\n"
-    "modelled times: toy; products at 100% of 100 TFLOP/s, memory at 1000 GB/s; nodes of 4, 25 GB/s "
+    "modelled times: toy; products at 100% of 100 TFLOP/s, memory at 1000 GB/s; nodes of 4, 25 "
+    "GB/s "
     "inside a node, 25 GB/s a network card.\n";
 
 static char *print(struct fsdp *f, bool json, const struct fsdp_clock *clock)
@@ -187,7 +188,8 @@ static char *print(struct fsdp *f, bool json, const struct fsdp_clock *clock)
     char *text = NULL;
     size_t nbytes = 0;
     FILE *to = open_memstream(&text, &nbytes);
-    int rc = json ? fsdp_schedule_trace(f, clock, to, &err) : fsdp_schedule_print(f, clock, to, &err);
+    int rc =
+        json ? fsdp_schedule_trace(f, clock, to, &err) : fsdp_schedule_print(f, clock, to, &err);
 
     fclose(to);
     ok(rc == FSDP_OK, "the schedule as %s %s", json ? "trace" : "text", err.text);
@@ -564,8 +566,7 @@ static int rank_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, vo
         (rc = fsdp_mesh_shape_for(&shape, opts.sharding_strategy, 0, nodes, &err)) ||
         (rc = fsdp_mesh_create(&mesh, shape, "auto", 20, nodes, oob, device, &err)) ||
         (rc = fsdp_create(&f, toy.tree, &opts, device, mesh, &err)) ||
-        (rc = fsdp_init_params(f, &err)) ||
-        (run->threaded && (rc = fsdp_exposed_open(f, &err))))
+        (rc = fsdp_init_params(f, &err)) || (run->threaded && (rc = fsdp_exposed_open(f, &err))))
         goto out;
     if (oob->rank == 0 && !(to = fopen(file_name, "w")))
         rc = 1;

@@ -170,8 +170,8 @@ static void test_foreign(void)
            has(notes) && fake_holds(in_root("foreign/step-00000001"), 5),
        "an object of others among its data: a checkpoint stays, and is reported: %s", err.text);
     ok(ckpt_store_remove(store(), notes, &err) == FSDP_OK &&
-           ckpt_retain(at, 1, NULL, 0, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 && has(readme) &&
-           has_names(in_root("foreign/step-00000001"), 1) && fake_holds(at, 7),
+           ckpt_retain(at, 1, NULL, 0, note_stays, &nstay, &err) == FSDP_OK && nstay == 1 &&
+           has(readme) && has_names(in_root("foreign/step-00000001"), 1) && fake_holds(at, 7),
        "without it the checkpoint goes, and what is not among its data stays: %s", err.text);
 
     static const char uuid_of_killed[] = "01234567-89ab-4def-8123-456789abcdef";

@@ -12,8 +12,8 @@ void simt_run_kernel(dim3 grid, dim3 block, size_t nbytes, const char *name,
 
 // Are kernels to be run as PTX (SIMT_PTX: the files, separated by blanks)?
 bool simt_has_ptx();
-// False, with nothing done, where the kernel has run SIMT_PTX_MOST instructions: its body is to run.
-// Ends the process where the files have no such kernel.
+// False, with nothing done, where the kernel has run SIMT_PTX_MOST instructions: its body is to
+// run. Ends the process where the files have no such kernel.
 bool simt_run_ptx(dim3 grid, dim3 block, size_t nbytes, const char *name, const void *kernel,
                   const std::vector<char> &arguments);
 // The allocation that an address of the device's or of page-locked memory is in, [lo, hi).

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files at addresses in blocks of a bounded temporary file: any reads by any threads give the file's
- * bytes, read ahead or not, and what the store refuses is an error that passes. */
+/* Files at addresses in blocks of a bounded temporary file: any reads by any threads give the
+ * file's bytes, read ahead or not, and what the store refuses is an error that passes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -89,9 +89,9 @@ struct ckpt_dcp_train {
     bool whole;             /* it is all of the source: of an SGD without momentum, too */
 };
 /* Adds, for each tensor of role MODEL that has optimizer tensors, optim.state.<name>.step (of its
- * own updates, where state_json has moments_since), or for SGD a value `step`; the parameter groups; and the Python values that a torch source had. *out is
- * the whole file `file` that holds them, freed with fsdp_free; *out_nbytes = 0: there is nothing to
- * write. After all tensors. */
+ * own updates, where state_json has moments_since), or for SGD a value `step`; the parameter
+ * groups; and the Python values that a torch source had. *out is the whole file `file` that holds
+ * them, freed with fsdp_free; *out_nbytes = 0: there is nothing to write. After all tensors. */
 int ckpt_dcp_meta_train(char **out, size_t *out_nbytes, struct ckpt_dcp_meta *meta,
                         const char *file, const struct ckpt_dcp_train *train, struct fsdp_err *err);
 

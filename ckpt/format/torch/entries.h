@@ -20,8 +20,8 @@ struct ckpt_entries {
     } * items;
 };
 
-/* Adds what a pickle holds: a dict (of dicts and lists), or one tensor, which is called `alone`. The
- * pickle must outlive the entries. FSDP_ECORRUPT and FSDP_EUNSUPPORTED name the key. */
+/* Adds what a pickle holds: a dict (of dicts and lists), or one tensor, which is called `alone`.
+ * The pickle must outlive the entries. FSDP_ECORRUPT and FSDP_EUNSUPPORTED name the key. */
 int ckpt_entries_add(struct ckpt_entries *out, const struct ckpt_pickle *pickle, int source,
                      const char *alone, const char *what, struct fsdp_err *err);
 void ckpt_entries_free(struct ckpt_entries *entries);

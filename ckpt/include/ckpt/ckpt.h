@@ -43,10 +43,10 @@ int ckpt_root_try(double *seconds, const char *root, size_t nbytes, struct fsdp_
 int ckpt_note_read(char **out, const char *root, const char *name, struct fsdp_err *err);
 int ckpt_note_write(const char *root, const char *name, const char *text, struct fsdp_err *err);
 int ckpt_note_remove(const char *root, const char *name, struct fsdp_err *err);
-/* Sends a text of JSON to an address of http:// or https:// by POST. FSDP_EIO, which names the host,
- * unless the answer is a success; FSDP_ECANCELED once stop (NULL is allowed), which is asked about
- * once a second, says so; FSDP_EUNSUPPORTED in a build without libcurl. Local, blocks, for a minute
- * at most. */
+/* Sends a text of JSON to an address of http:// or https:// by POST. FSDP_EIO, which names the
+ * host, unless the answer is a success; FSDP_ECANCELED once stop (NULL is allowed), which is asked
+ * about once a second, says so; FSDP_EUNSUPPORTED in a build without libcurl. Local, blocks, for a
+ * minute at most. */
 int ckpt_post(const char *url, const char *json, bool (*stop)(void), struct fsdp_err *err);
 
 /* ---- any file of a store --------------------------------------------------------------------- */
@@ -376,8 +376,8 @@ int ckpt_nf4_read(struct ckpt_nf4 *out, struct ckpt *ckpt, const char *name, str
 /* Its nested numbers, exactly nelem. Local, blocks. */
 int ckpt_nf4_nested(float *out, size_t nelem, struct ckpt *ckpt, const char *name,
                     struct fsdp_err *err);
-/* From now on all such tensors, and those of compressed-tensors in 8-bit floats or integers of 8 or 4
- * bits, have type, shape and values of what they were before, as these programs decode them, and
+/* From now on all such tensors, and those of compressed-tensors in 8-bit floats or integers of 8 or
+ * 4 bits, have type, shape and values of what they were before, as these programs decode them, and
  * what was stored next to them is gone. Codes of compressed-tensors stay if there are others among
  * them. Call it before anything else asks for tensors. Local, blocks. */
 int ckpt_unpack(struct ckpt *ckpt, struct fsdp_err *err);
@@ -483,9 +483,9 @@ struct ckpt_reshard_args {
     const char *quantize;
     const char *const *quantize_ignore; /* globs of layers that are not; lm_head never is */
     int nquantize_ignore;
-    uint64_t max_shard_nbytes;   /* Hugging Face folder: a new file at this size; 0: one file */
-    uint64_t mem_nbytes;         /* budget of buffers */
-    int nthreads;                /* 0: as many as suit the stores, at most 8 */
+    uint64_t max_shard_nbytes; /* Hugging Face folder: a new file at this size; 0: one file */
+    uint64_t mem_nbytes;       /* budget of buffers */
+    int nthreads;              /* 0: as many as suit the stores, at most 8 */
     bool overwrite;
     bool card; /* a folder for transformers gets a model card, README.md; one that was changed since
                   is not overwritten */

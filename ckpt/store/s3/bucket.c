@@ -178,8 +178,10 @@ int ckpt_s3_bucket_of(struct ckpt_s3_bucket **out, const char **key, const char 
     size_t nbytes = strcspn(name, "/");
     int rc = FSDP_OK;
     if (!name_ok(name, nbytes))
-        return fsdp_err_set(err, FSDP_EINVAL, "'%s': '%.*s' is not a name of a bucket: 3 to 63 of a-z, 0-9, '.' and '-'", path,
-                            (int)(nbytes < 100 ? nbytes : 100), name);
+        return fsdp_err_set(
+            err, FSDP_EINVAL,
+            "'%s': '%.*s' is not a name of a bucket: 3 to 63 of a-z, 0-9, '.' and '-'", path,
+            (int)(nbytes < 100 ? nbytes : 100), name);
     *key = name + nbytes + (name[nbytes] == '/');
     if (strlen(*key) > 1024)
         return fsdp_err_set(err, FSDP_EINVAL, "'%.200s...': a key has at most 1024 bytes", path);

@@ -512,8 +512,7 @@ int ckpt_s3_call_xml(struct ckpt_s3_xml **out, struct ckpt_s3_call *call, struct
     int rc = ckpt_s3_call_one(call, err);
     if (rc == FSDP_OK && (rc = ckpt_s3_xml_parse(out, call->text.data, call->text.nbytes, &why)))
         fsdp_err_set(err, rc, "cannot %s 's3://%s/%s': the answer of %s is not S3's XML: %s",
-                     call->what, call->bucket->name, call->about,
-                     call->bucket->base, why.text);
+                     call->what, call->bucket->name, call->about, call->bucket->base, why.text);
     ckpt_text_free(&call->text);
     return rc;
 }

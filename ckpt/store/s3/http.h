@@ -60,8 +60,8 @@ int ckpt_http_submit(struct ckpt_http_job *job, struct fsdp_err *err);
  * the rest is on its way. */
 void ckpt_http_large(int most);
 
-/* The file with the certificates that a store's is checked against: AWS_CA_BUNDLE's; else NULL where
- * libcurl has its own; else SSL_CERT_FILE's, or the first that exists of `usual` (NULL: where
+/* The file with the certificates that a store's is checked against: AWS_CA_BUNDLE's; else NULL
+ * where libcurl has its own; else SSL_CERT_FILE's, or the first that exists of `usual` (NULL: where
  * distributions have it). */
 const char *ckpt_http_certificates(bool has_own, const char *const *usual);
 /* What every exchange has: timeouts, certificates, no signals, no redirects. */

@@ -75,11 +75,11 @@ static int list_page(bool *more, char *token, struct ckpt_s3_list *list, const c
     int rc = ckpt_s3_call_xml(&page, &call, err);
     if (rc == FSDP_OK)
         rc = take_page(list, page, err);
-    *more = rc == FSDP_OK &&
-            ckpt_s3_xml_text(truncated, sizeof truncated, page, CKPT_S3_XML_ROOT, "IsTruncated") &&
-            !strcmp(truncated, "true") &&
-            ckpt_s3_xml_text(token, MAX_MARKER_NBYTES, page, CKPT_S3_XML_ROOT,
-                             "NextContinuationToken");
+    *more =
+        rc == FSDP_OK &&
+        ckpt_s3_xml_text(truncated, sizeof truncated, page, CKPT_S3_XML_ROOT, "IsTruncated") &&
+        !strcmp(truncated, "true") &&
+        ckpt_s3_xml_text(token, MAX_MARKER_NBYTES, page, CKPT_S3_XML_ROOT, "NextContinuationToken");
     ckpt_s3_xml_free(page);
     return rc;
 }
@@ -193,8 +193,7 @@ struct sweep {
     char key_marker[MAX_KEY_NBYTES], id_marker[MAX_MARKER_NBYTES];
 };
 
-static int end_upload(struct sweep *s, const struct ckpt_s3_xml *page, int at,
-                      struct fsdp_err *err)
+static int end_upload(struct sweep *s, const struct ckpt_s3_xml *page, int at, struct fsdp_err *err)
 {
     char key[MAX_KEY_NBYTES], id[MAX_MARKER_NBYTES], begun[64];
     struct ckpt_s3_call call;
@@ -234,12 +233,11 @@ static int sweep_page(bool *more, struct sweep *s, struct fsdp_err *err)
     struct ckpt_s3_xml *page = NULL;
     const int root = CKPT_S3_XML_ROOT;
     int rc = ckpt_s3_call_xml(&page, &call, err);
-    *more =
-        rc == FSDP_OK &&
-        ckpt_s3_xml_text(truncated, sizeof truncated, page, root, "IsTruncated") &&
-        !strcmp(truncated, "true") &&
-        ckpt_s3_xml_text(s->key_marker, sizeof s->key_marker, page, root, "NextKeyMarker") &&
-        ckpt_s3_xml_text(s->id_marker, sizeof s->id_marker, page, root, "NextUploadIdMarker");
+    *more = rc == FSDP_OK &&
+            ckpt_s3_xml_text(truncated, sizeof truncated, page, root, "IsTruncated") &&
+            !strcmp(truncated, "true") &&
+            ckpt_s3_xml_text(s->key_marker, sizeof s->key_marker, page, root, "NextKeyMarker") &&
+            ckpt_s3_xml_text(s->id_marker, sizeof s->id_marker, page, root, "NextUploadIdMarker");
     for (int at = -1; rc == FSDP_OK && ckpt_s3_xml_next(&at, page, "Upload");)
         rc = end_upload(s, page, at, err);
     ckpt_s3_xml_free(page);

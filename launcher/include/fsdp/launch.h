@@ -56,7 +56,10 @@ struct fsdp_launch_opts {
     bool signals;
 };
 #define FSDP_LAUNCH_OPTS_VERSION 1
-#define FSDP_LAUNCH_OPTS_INIT {FSDP_LAUNCH_OPTS_VERSION, NULL, 60, 600, false}
+#define FSDP_LAUNCH_OPTS_INIT                                                                      \
+    {                                                                                              \
+        FSDP_LAUNCH_OPTS_VERSION, NULL, 60, 600, false                                             \
+    }
 
 struct fsdp_launch_info {
     int rank, size;             /* 0 <= rank < size */

@@ -10,7 +10,7 @@
 
 #include "host.h"
 
-static const double GRACE_S = 0.2;  /* how long a death waits for a better account of it */
+static const double GRACE_S = 0.2; /* how long a death waits for a better account of it */
 
 int host_explain(struct host_comm *h, bool owns_tcp, struct comm_fail *fail)
 {

@@ -97,8 +97,8 @@ int trace_times(struct trace_time **times, struct fsdp_trace_share *share,
 
 struct trace_json {
     FILE *to;
-    bool more;     /* an event was written */
-    double origin; /* time that is written as 0 */
+    bool more;                      /* an event was written */
+    double origin;                  /* time that is written as 0 */
     const struct fsdp_clock *clock; /* of modelled times, NULL: they are measured */
 };
 void trace_json_begin(struct trace_json *json, FILE *to, double origin);

@@ -69,8 +69,7 @@ int device_cuda_muon_end(void *lane, const struct fsdp_muon_args *args, struct f
 int device_cuda_muon_unit(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
 int device_cuda_muon_back(void *lane, const struct fsdp_muon_matrix *args, struct fsdp_err *err);
 int device_cuda_matmul(void *lane, const struct fsdp_matmul_args *args, struct fsdp_err *err);
-int device_cuda_adafactor(void *lane, const struct fsdp_adafactor_args *args,
-                          struct fsdp_err *err);
+int device_cuda_adafactor(void *lane, const struct fsdp_adafactor_args *args, struct fsdp_err *err);
 int device_cuda_schedulefree(void *lane, const struct fsdp_schedulefree_args *args,
                              struct fsdp_err *err);
 int device_cuda_schedulefree_y(void *lane, void *y, enum fsdp_dtype y_dtype, const float *x,

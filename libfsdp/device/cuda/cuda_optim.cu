@@ -232,8 +232,9 @@ int device_cuda_adamw(void *lane, const struct fsdp_adamw_args *args, struct fsd
     struct cuda_lane *l = (struct cuda_lane *)lane;
     const struct fsdp_adamw_args a = *args;
     const bool packed = is_packed(a.master, FSDP_F32) && is_packed(a.exp_avg, a.moment_dtype) &&
-                        is_packed(a.exp_avg_sq, a.moment_dtype) && is_packed(a.grad, a.grad_dtype) &&
-                        is_packed(a.param, a.param_dtype) && is_packed(a.rest, FSDP_BF16) &&
+                        is_packed(a.exp_avg_sq, a.moment_dtype) &&
+                        is_packed(a.grad, a.grad_dtype) && is_packed(a.param, a.param_dtype) &&
+                        is_packed(a.rest, FSDP_BF16) &&
                         (a.moment_dtype == FSDP_F32 || a.rounding.first % PER_THREAD == 0) &&
                         (a.master || a.rest || a.weight_rounding.first % PER_THREAD == 0);
     FSDP_TRY(device_cuda_enter(l, err));

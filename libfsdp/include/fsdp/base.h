@@ -465,14 +465,14 @@ int fsdp_utf8_decode(uint32_t *code, const char *text, const char *end);
 /* Makes a text safe to print: control characters, escape sequences, bytes that are not UTF-8 and
  * characters that reorder the line become '?'. In place; returns text, which never grows. */
 char *fsdp_text_clean(char *text);
-/* Edits (insert, delete, replace, swap of neighbours) from one short name to another, of whose first
- * 64 bytes. */
+/* Edits (insert, delete, replace, swap of neighbours) from one short name to another, of whose
+ * first 64 bytes. */
 int fsdp_text_distance(const char *a, const char *b);
 
-/* A program's first call: fills what is closed of descriptors 0 to 2, so that no file that is opened
- * later gets one of these numbers: it would be read as standard input, or an error would be printed
- * into it. Reading a closed standard input stays an error, and so does writing to a closed standard
- * output. */
+/* A program's first call: fills what is closed of descriptors 0 to 2, so that no file that is
+ * opened later gets one of these numbers: it would be read as standard input, or an error would be
+ * printed into it. Reading a closed standard input stays an error, and so does writing to a closed
+ * standard output. */
 void fsdp_std_fill(void);
 /* Opens a regular file with open(2)'s flags (a new one gets mode 0666 & ~umask), close-on-exec. The
  * caller closes *fd. Never waits for another process: a pipe, socket, device or folder in the place
@@ -489,9 +489,9 @@ bool fsdp_file_is_same(const char *a, const char *b);
 /* Called with a stream to write to, which it does not close. */
 typedef int fsdp_file_write_f(FILE *to, const void *ctx, struct fsdp_err *err);
 /* Writes a file under another name next to it, PATH.tmpPID, and then gives it its own (rename): a
- * reader finds the old file or all of the new one. On failure the old one stays, and nothing is left.
- * A link in its place is replaced; the data is not synced to disk. Errors: write's, or those of
- * fsdp_err_sys. */
+ * reader finds the old file or all of the new one. On failure the old one stays, and nothing is
+ * left. A link in its place is replaced; the data is not synced to disk. Errors: write's, or those
+ * of fsdp_err_sys. */
 int fsdp_file_replace(const char *path, fsdp_file_write_f *write, const void *ctx,
                       struct fsdp_err *err);
 /* Makes a folder and those above it, with mkdir(2)'s mode. Those that are there stay as they are.
@@ -499,8 +499,8 @@ int fsdp_file_replace(const char *path, fsdp_file_write_f *write, const void *ct
 int fsdp_folder_make(const char *path, unsigned mode, struct fsdp_err *err);
 /* The same with the folders that a file's path names. */
 int fsdp_folder_make_above(const char *file, unsigned mode, struct fsdp_err *err);
-/* Makes a new folder of this process's own, in $TMPDIR or /tmp, whose name begins with `name`. *out:
- * its path, freed with fsdp_free. Errors: those of fsdp_err_sys. */
+/* Makes a new folder of this process's own, in $TMPDIR or /tmp, whose name begins with `name`.
+ * *out: its path, freed with fsdp_free. Errors: those of fsdp_err_sys. */
 int fsdp_folder_temporary(char **out, const char *name, struct fsdp_err *err);
 
 /* Of this start of the machine, 36 characters; "" where the system has none. */

@@ -2,7 +2,8 @@
 /*
  * Causal attention, tile by tile with the softmax made on the way (Dao et al., arXiv 2205.14135):
  * what cuDNN has no plan for (documents, dropout, caps, sinks, fp32, odd heads), and what its plans
- * are held against. In fp32 without tensor cores; without atomics, so that it gives the same bits again.
+ * are held against. In fp32 without tensor cores; without atomics, so that it gives the same bits
+ * again.
  *
  * A block has R rows (queries, or keys), four threads to a row. Each computes a quarter of the
  * row's scores with a tile of R keys, and owns a quarter of the row's D sums:
@@ -304,8 +305,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
         multiply_rows<R, W>(dp, grads.x[row], values, lane, D);
 #pragma unroll
         for (int j = 0; j < R / QUAD; j++)
-            ds[row][lane + QUAD * j] = score_gradient(
-                &p, a, {b, h, t, from + lane + QUAD * j, s[j], dp[j], lse, delta});
+            ds[row][lane + QUAD * j] =
+                score_gradient(&p, a, {b, h, t, from + lane + QUAD * j, s[j], dp[j], lse, delta});
         __syncthreads();
         add_rows<R, W>(sums, ds[row], keys, lane, D);
     }
@@ -348,8 +349,8 @@ __global__ void __launch_bounds__(R *QUAD, 2)
                 const int col = lane + QUAD * i, t = from + col;
                 const float lse = t < a.Tq ? a.lse[stat + (size_t)t] : 0;
                 const float delta = t < a.Tq ? a.delta[stat + (size_t)t] : 0;
-                ds[row][col] = score_gradient(&probs[row][col], a,
-                                              {b, h, t, j, s[i], dp[i], lse, delta});
+                ds[row][col] =
+                    score_gradient(&probs[row][col], a, {b, h, t, j, s[i], dp[i], lse, delta});
             }
             __syncthreads();
             add_rows<R, W>(dv, probs[row], grads, lane, D);
@@ -407,8 +408,8 @@ enum { MOST_D = 256, DELTA_THREADS = 256 };
                 rows / 4 * QUAD, __VA_ARGS__);                                                     \
     } while (0)
 
-static int prepare_attention(attention_args *out, struct fsdp_lane *lane, const struct nn_attention *x,
-                   struct fsdp_err *err)
+static int prepare_attention(attention_args *out, struct fsdp_lane *lane,
+                             const struct nn_attention *x, struct fsdp_err *err)
 {
     attention_args a = {};
     if (x->D > MOST_D)

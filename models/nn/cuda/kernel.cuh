@@ -159,7 +159,8 @@ template <class T> static __device__ inline T block_sum(T x, T *room)
     return warp_sum(lane < nwarps ? room[lane] : (T)0);
 }
 
-/* ---- Philox 4x32-10 (Salmon et al., SC 2011), as libfsdp/device/common/philox.h --------------------- */
+/* ---- Philox 4x32-10 (Salmon et al., SC 2011), as libfsdp/device/common/philox.h
+ * --------------------- */
 
 static __device__ inline void philox_words(uint32_t c[4], uint64_t key, uint64_t row,
                                            uint64_t counter)

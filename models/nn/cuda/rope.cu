@@ -63,7 +63,7 @@ extern "C" int nn_cuda_rope_table(struct fsdp_lane *lane, const struct nn_rope_t
 
 struct rope_args {
     const float *cosine, *sine;
-    const int32_t *positions; /* NULL: each row's place */
+    const int32_t *positions;  /* NULL: each row's place */
     size_t nlots, ld, from_ld; /* elements of x, and of from, from a row to the next */
     int T, heads, D, half;
     float sign;

@@ -166,9 +166,9 @@ template <class T> __global__ void route_backward_kernel(T *dlogits, routed a)
 extern "C" int nn_cuda_route_backward(struct fsdp_lane *lane, const struct nn_route_backward *a,
                                       struct fsdp_err *err)
 {
-    const routed r = {a->dweight, a->balance, a->probs,   a->weight, a->lse,     a->loss_scale,
-                      a->expert,  a->rows,    a->experts, a->chosen, a->counted, a->normalized,
-                      a->z_loss};
+    const routed r = {a->dweight,    a->balance,    a->probs, a->weight,  a->lse,
+                      a->loss_scale, a->expert,     a->rows,  a->experts, a->chosen,
+                      a->counted,    a->normalized, a->z_loss};
     FSDP_TRY(fsdp_cuda_enter(lane, err));
     LAUNCH_FOR(a->dtype, lane, route_backward_kernel, blocks_for((size_t)a->rows, ROWS_EACH),
                ROW_THREADS, TO(a->dlogits), r);

@@ -152,11 +152,11 @@ int cluster_take(struct cluster_impl *impl, const char *where, int line, const c
                                 "%s: %s: allowed: the path of a TSV file, or a list of lists, one "
                                 "for each row",
                                 where, key);
-        FSDP_TRY(fsdp_tunable_set_list(cluster_table_of_keys, cluster_nkeys, &impl->raw, where, key, values,
-                                       nvalues, err));
+        FSDP_TRY(fsdp_tunable_set_list(cluster_table_of_keys, cluster_nkeys, &impl->raw, where, key,
+                                       values, nvalues, err));
     } else {
-        FSDP_TRY(
-            fsdp_tunable_set(cluster_table_of_keys, cluster_nkeys, &impl->raw, where, key, value, err));
+        FSDP_TRY(fsdp_tunable_set(cluster_table_of_keys, cluster_nkeys, &impl->raw, where, key,
+                                  value, err));
     }
     impl->raw.line[row] = line;
     impl->raw.aliased[row] = in_place;

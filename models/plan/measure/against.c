@@ -6,7 +6,7 @@
 #include "against.h"
 
 static int check_traces(const struct trace_file *plan, const struct trace_file *run, int rank,
-                 struct fsdp_err *err)
+                        struct fsdp_err *err)
 {
     if (!plan->planned || run->planned)
         return fsdp_err_set(err, FSDP_EINVAL, "%s is a trace of a %s, where one of a %s is wanted",
@@ -38,7 +38,7 @@ static int by_difference(const void *a, const void *b)
 }
 
 static void add_row(struct against_row *row, const struct trace_file *plan,
-                const struct trace_file *run, int rank, int op)
+                    const struct trace_file *run, int rank, int op)
 {
     snprintf(row->lane, sizeof row->lane, "%s", run->ops[op].lane);
     row->n++;

@@ -142,7 +142,8 @@ static double jitter_of(const struct trace_file *run, double *step_s)
 }
 
 /* What the lists must be: a plan of a run. */
-static int check_input(const struct trace_file *plan, const struct trace_file *run, struct fsdp_err *err)
+static int check_input(const struct trace_file *plan, const struct trace_file *run,
+                       struct fsdp_err *err)
 {
     struct against against;
     int rc = against_make(&against, plan, run, 0, AGAINST_SLOWEST, err);

@@ -18,7 +18,8 @@ struct reader {
     const char *version;
 };
 
-static int damaged_file(const struct reader *r, const char *what, long long which, struct fsdp_err *err)
+static int damaged_file(const struct reader *r, const char *what, long long which,
+                        struct fsdp_err *err)
 {
     return fsdp_err_set(err, FSDP_ECORRUPT, "%s: %s (event %lld)", r->file->path, what, which);
 }
@@ -133,10 +134,11 @@ static const char *lane_name(const struct reader *r, int tid)
     const json_t *event;
     size_t i;
 
-    json_array_foreach(
-        json_object_get(r->file->json, "traceEvents"), i,
-        event) if (!strcmp(text(event, "name"), "thread_name") && number_of(event, "pid") == 0 &&
-                   number_of(event, "tid") == tid) return text(json_object_get(event, "args"), "name");
+    json_array_foreach(json_object_get(r->file->json, "traceEvents"), i,
+                       event) if (!strcmp(text(event, "name"), "thread_name") &&
+                                  number_of(event, "pid") == 0 &&
+                                  number_of(event, "tid") ==
+                                      tid) return text(json_object_get(event, "args"), "name");
     return "";
 }
 

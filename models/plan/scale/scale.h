@@ -79,8 +79,8 @@ int scale_json(const struct scale *scale, const struct question *question, FILE 
 
 enum { SETTINGS_MAX = 16 };
 
-/* A run's own settings, and activation checkpointing, strategies, offloading and products that it does not
- * have, each alone. */
+/* A run's own settings, and activation checkpointing, strategies, offloading and products that it
+ * does not have, each alone. */
 struct settings {
     char name[SETTINGS_MAX][64];
     struct answer answer[SETTINGS_MAX];

@@ -212,8 +212,8 @@ struct tokenizer {
     char *path;
     uint64_t hash;
     struct vocab vocab;
-    double *scores;  /* of Unigram */
-    uint32_t *ranks; /* of SentencePiece's BPE */
+    double *scores;      /* of Unigram */
+    uint32_t *ranks;     /* of SentencePiece's BPE */
     struct words *words; /* NULL: bytes are tokens */
     struct regex *regexes[MAX_REGEXES];
     int nregexes;

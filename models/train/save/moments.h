@@ -38,8 +38,8 @@ int train_moments_slices(void *ctx, fsdp_slice_f *fn, void *fn_ctx, struct fsdp_
 /* Logs what started fresh. */
 void train_moments_report(const struct train_moments *m);
 
-/* {parameter: updates of the run before its first} of those with any, for train_state_write; NULL without
- * memory. */
+/* {parameter: updates of the run before its first} of those with any, for train_state_write; NULL
+ * without memory. */
 json_t *train_moments_json(const struct fsdp *f, const struct fsdp_module_tree *tree);
 
 #endif

@@ -34,8 +34,8 @@ struct train_state {
     struct fsdp_optim_opts optim;    /* told in the state; its groups are not */
     struct fsdp_scaler_state scaler; /* scale 0: the loss is not scaled */
     struct train_best best;
-    double reference; /* train_dpo's log-probability of some pairs, which tells it; 0: none */
-    double clip_factor;              /* optim.clip_late: of the next step; 0: none */
+    double reference;   /* train_dpo's log-probability of some pairs, which tells it; 0: none */
+    double clip_factor; /* optim.clip_late: of the next step; 0: none */
     struct fsdp_averaging averaging; /* weight_sum 0: the optimizer averages nothing */
     json_t *base; /* written alone: of the model that adapters belong to, borrowed; NULL: none */
 };

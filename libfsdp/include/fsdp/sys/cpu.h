@@ -24,8 +24,8 @@ extern "C" {
 #define FSDP_CPU_CLONES
 #endif
 
-/* Before a loop: no element depends on an earlier one. clang has no word for just this, and looks at
- * run time whether the ranges meet. */
+/* Before a loop: no element depends on an earlier one. clang has no word for just this, and looks
+ * at run time whether the ranges meet. */
 #ifdef __clang__
 #define FSDP_INDEPENDENT
 #else
@@ -37,8 +37,8 @@ extern "C" {
 void fsdp_cpu_convert(void *dst, enum fsdp_dtype dst_dtype, const void *src,
                       enum fsdp_dtype src_dtype, size_t nelem);
 
-/* Words of Philox 4x32-10 (libfsdp/device/common/philox.h): out[w][j] is word w of counter `counter` + j,
- * which is a multiple of FSDP_PHILOX_COUNTERS. Local. */
+/* Words of Philox 4x32-10 (libfsdp/device/common/philox.h): out[w][j] is word w of counter
+ * `counter` + j, which is a multiple of FSDP_PHILOX_COUNTERS. Local. */
 enum { FSDP_PHILOX_WORDS = 4, FSDP_PHILOX_COUNTERS = 8 };
 void fsdp_cpu_philox(uint32_t out[FSDP_PHILOX_WORDS][FSDP_PHILOX_COUNTERS], uint64_t key,
                      uint64_t stream, uint64_t counter);
