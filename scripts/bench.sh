@@ -7,6 +7,7 @@
 #   scripts/bench.sh offload [DIR] a training step with the optimizer's state in host memory, and in files in
 #                                 DIR (a temporary folder), against one that keeps it where it computes
 #   scripts/bench.sh comm         bandwidth of the communication backends
+#   scripts/bench.sh gemm         rates of matrix products on one core, in fp32 and in bf16
 #   scripts/bench.sh llama        a training step of one process, and where it goes
 #   scripts/bench.sh families [F...]  a training step of each model family, or of some, and where it goes
 #   scripts/bench.sh torch [R]    training steps against PyTorch, in R (3) rounds (docs/results/benchmarks.md)
@@ -223,6 +224,7 @@ save) scripts/bench_save.sh "${2:-1}" ;;
 offload) offload "${2:-}" ;;
 comm) "$BIN/tests/comm/bench_comm" ;;
 slurm) exec scripts/bench_slurm.sh "${@:2}" ;;
+gemm) "$BIN/tests/models/bench_gemm" ;;
 llama) "$BIN/tests/models/bench_llama" ;;
 families) scripts/bench_families.sh "${@:2}" ;;
 torch)
@@ -230,5 +232,5 @@ torch)
     against_pytorch "${2:-3}"
     ;;
 tokens) scripts/bench_tokens.sh "${2:-5}" ;;
-*) sed -n '3,16s/^# \{0,1\}//p' "$0" && exit 2 ;;
+*) sed -n '3,17s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

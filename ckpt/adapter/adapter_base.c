@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Is the model that an adapter is added to the one that it was trained on? A checkpoint of a run
- * has the fingerprints of its model's tensors (models/train/save/base.h). Those of tensors that are
- * read soon are compared. An adapter may be meant for another model, so that a difference is a
- * warning.
+ * has the fingerprints of its model's tensors (models/train/save/base.h). Those of small tensors
+ * are compared. A difference is a warning, because an adapter may be meant for another model.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include "source/source.h"
 #include "util/crc.h"
 
-/* What is read of the model: tensors up to the first, until the second is reached. */
+/* The largest tensor that is read, and how much is read in all. */
 static const uint64_t most_nbytes = (uint64_t)16 << 20, all_nbytes = (uint64_t)128 << 20;
 
 struct compared {
@@ -58,26 +57,27 @@ static int fingerprint_of(uint64_t *out, struct ckpt *model, const struct ckpt_t
     return FSDP_OK;
 }
 
-static int compare_tensor(struct compared *c, struct ckpt *model, const char *name,
-                          const char *print, struct fsdp_err *err)
+/* One that cannot be read is not compared: what needs it will say so. */
+static void compare_tensor(struct compared *c, struct ckpt *model, const char *name,
+                           const char *print)
 {
     const struct ckpt_tensor *t = ckpt_adapter_find_stored(model, name);
     const uint64_t nbytes =
         t ? fsdp_tensor_nelem(&t->tensor) * fsdp_dtype_nbytes(t->tensor.dtype) : 0;
+    struct fsdp_err none = FSDP_ERR_INIT;
     uint64_t own = 0;
     char hex[20];
 
-    if (!print || !nbytes || nbytes > most_nbytes || c->nbytes + nbytes > all_nbytes)
-        return FSDP_OK;
-    FSDP_TRY(fingerprint_of(&own, model, t, err));
+    if (!print || !nbytes || nbytes > most_nbytes || c->nbytes + nbytes > all_nbytes ||
+        fingerprint_of(&own, model, t, &none))
+        return;
     snprintf(hex, sizeof hex, "%016" PRIx64, own);
     c->nbytes += nbytes;
     c->count++;
     if (!strcmp(hex, print))
-        return FSDP_OK;
+        return;
     c->ndifferent++;
     c->first = c->first ? c->first : name;
-    return FSDP_OK;
 }
 
 /* The checkpoint that an adapter's folder is, or whose hf/ it is; freed with fsdp_free. */
@@ -112,26 +112,22 @@ static json_t *run_state(const char *folder)
     return state;
 }
 
-int ckpt_adapter_warn_base(const struct ckpt_adapter *adapter, struct ckpt *model,
-                           struct fsdp_err *err)
+void ckpt_adapter_warn_base(const struct ckpt_adapter *adapter, struct ckpt *model)
 {
     json_t *state = run_state(ckpt_adapter_folder(adapter));
     json_t *base = json_object_get(state, "base"), *print;
     const char *path = json_string_value(json_object_get(base, "path")), *name;
     struct compared c = {.count = 0};
-    int rc = FSDP_OK;
 
     json_object_foreach(json_object_get(base, "tensors"), name, print)
     {
-        if (rc == FSDP_OK)
-            rc = compare_tensor(&c, model, name, json_string_value(print), err);
+        compare_tensor(&c, model, name, json_string_value(print));
     }
-    if (rc == FSDP_OK && c.ndifferent)
+    if (c.ndifferent)
         fsdp_log(FSDP_LOG_WARN,
                  "adapter %s was trained on another model than %s: of %d tensors that were "
                  "compared %d differ, '%s' among them; it was trained on %s",
                  ckpt_adapter_folder(adapter), ckpt_path(model), c.count, c.ndifferent, c.first,
-                 path ? path : "a model whose place it does not say");
+                 path ? path : "a model whose path it does not have");
     json_decref(state);
-    return rc;
 }

@@ -19,8 +19,7 @@ struct ckpt_merged {
 const struct ckpt_tensor *ckpt_adapter_find_stored(const struct ckpt *model, const char *weight);
 /* Logs a warning where a run trained the adapter on another model than this. Compares tensors of up
  * to 16 MiB, until it has read 128 MiB. Blocks. */
-int ckpt_adapter_warn_base(const struct ckpt_adapter *adapter, struct ckpt *model,
-                           struct fsdp_err *err);
+void ckpt_adapter_warn_base(const struct ckpt_adapter *adapter, struct ckpt *model);
 
 /* Lengths of the columns of adapted matrices (in, out), each made from all of its rows. */
 enum { CKPT_NLENGTHS = 16 };

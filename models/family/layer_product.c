@@ -312,8 +312,8 @@ int layer_plain_maps_weight(const struct model *m, const struct stack_block *blk
 
 /* ---- maps of the same x as one --------------------------------------------------------------- */
 
-/* Does `next` lie behind the first `nout` outputs of `whole`, and are gradients of both made alike?
- * Gradients that are not wanted are NULL in both. */
+/* Do the matrix, bias and gradients of `next` begin where those of `whole` end? Gradients that are
+ * not wanted are NULL in both. */
 static bool continues(const struct matrix *whole, const struct matrix *next)
 {
     const struct stack_param *w = whole->w, *w2 = next->w, *b = whole->b, *b2 = next->b;
@@ -337,7 +337,7 @@ static bool is_joinable(const struct stack_block *blk, const struct matrix *x)
            x->place.lora <= 0;
 }
 
-/* False: they are not one. */
+/* *whole = the maps as one. False: they do not make one. */
 static bool join_maps(struct matrix *whole, const struct model *m, const struct stack_block *blk,
                       const enum stack_slot *slot, int nslots)
 {

@@ -62,7 +62,8 @@ static void show_ranks(struct report *report, const struct train_parts *p)
 static void show_mesh(struct report *report, const struct train_parts *p)
 {
     const struct config *c = p->config;
-    char strategy[32], dtype[32], reduce[32], products[128];
+    char strategy[32], dtype[32], reduce[32], products[128], logits[32];
+    const bool narrow = strcmp(config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"), "float32");
 
     report_fact(report, "mesh", "%s, %d x %d (replicate x shard), backend %s, %d unit%s%s%s%s%s",
                 config_word(strategy, sizeof strategy, c, "fsdp.sharding_strategy"),
@@ -74,10 +75,10 @@ static void show_mesh(struct report *report, const struct train_parts *p)
                 c->fsdp.offload_activations ? ", activations offloaded" : "",
                 c->fsdp.offload_gradients ? ", gradient shards offloaded" : "",
                 p->updates_on_host ? ", updates on the host" : "");
-    report_fact(report, "types", "parameters %s%s%s, gradients reduced in %s",
-                config_word(dtype, sizeof dtype, c, "fsdp.param_dtype"),
+    report_fact(report, "types", "parameters %s%s%s%s%s, gradients reduced in %s", dtype,
                 c->fsdp.gather_dtype == CONFIG_GATHER_FLOAT8 ? " (gathered in float8_e4m3)" : "",
-                train_products(products, sizeof products, p),
+                train_products(products, sizeof products, p), narrow ? ", logits " : "",
+                narrow ? train_output_dtype(logits, sizeof logits, p) : "",
                 config_word(reduce, sizeof reduce, c, "fsdp.reduce_dtype"));
 }
 

@@ -118,6 +118,8 @@ here=float32
 "$BIN/fsdp-launch" --version | grep -q '+dnnl' && grep -qE ' (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo && here=bfloat16
 if logits opaque cuda bfloat16 fsdp.param_dtype=bfloat16 && logits cpu cpu $here fsdp.param_dtype=bfloat16 &&
     DNNL_MAX_CPU_ISA=AVX2 logits cpu cpu float32 fsdp.param_dtype=bfloat16 &&
+    run cpu _= "-n 1" fsdp.device=cpu checkpoint.path= train.steps=1 fsdp.param_dtype=bfloat16 &&
+    grep -q "types  *parameters bfloat16, logits $here, " "$TEST_TMP/cpu.out" &&
     logits cpu cpu float32 fsdp.param_dtype=float16 &&
     logits opaque cuda float32 && logits opaque cuda float32 fsdp.param_dtype=bf16 fsdp.output_dtype=float32; then
     echo "ok $n - the type of the logits follows the parameters where the device multiplies in it"
