@@ -102,11 +102,13 @@ int main(int argc, char **argv)
         int k = 0;
         while (k < NSIZES && strncmp(argv[i], sizes[k].name, strlen(sizes[k].name)) != 0)
             k++;
-        if (k == NSIZES) {
-            fprintf(stderr, "unknown: %s\n", argv[i]);
+        if (k < NSIZES)
+            sizes[k].value = atoi(argv[i] + strlen(sizes[k].name));
+        if (k == NSIZES || sizes[k].value < 1) {
+            fprintf(stderr, "bench_gemm: %s: give rows=N, nin=N, nout=N or rounds=N, N > 0\n",
+                    argv[i]);
             return 2;
         }
-        sizes[k].value = atoi(argv[i] + strlen(sizes[k].name));
     }
     nn_set_threads(1);
     printf("BLAS kernels: %s; oneDNN: fp32 %s, bf16 %s\n", nn_blas_kernels(),
