@@ -362,6 +362,24 @@ void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err
     return comm->ops->mem_alloc(comm->state, nbytes, err);
 }
 
+bool fsdp_comm_has_common(const struct fsdp_comm *comm)
+{
+    return comm && comm->ops->mem_common && comm->ops->has_common(comm->state);
+}
+
+void *fsdp_comm_mem_common(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err)
+{
+    if (fsdp_comm_status(comm, err))
+        return NULL;
+    if (!fsdp_comm_has_common(comm)) {
+        fsdp_err_set(err, FSDP_EUNSUPPORTED, "comm %s: its ranks have no memory in common",
+                     comm->name);
+        return NULL;
+    }
+    fsdp_device_count_alloc(comm->device, nbytes / (size_t)comm->group.size);
+    return comm->ops->mem_common(comm->state, nbytes, err);
+}
+
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr)
 {
     if (!comm || !ptr)

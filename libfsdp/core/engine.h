@@ -28,7 +28,8 @@
  *                     update; where it is offloaded, on the host (its place on the device is
  *                     grad_here)
  *   staging  [W * s]  chunks of a flat (fsdp_cut), gathered or to be reduced, one for each lane
- *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says
+ *   slots    [W * s]  unsharded parameters or gradients, shared by flats as the schedule says; of
+ *                     parameters none where gathers are in place
  *
  * The first five are persistent. Those that are offloaded (offload.c) live in host memory or in a
  * file, and are copied to the place of an update, or into the slot that is gathered. Offloaded
@@ -51,6 +52,7 @@ struct flat_state {
     float *master;
     uint16_t *rest;
     void *param;
+    void *side_by_side;     /* [W * s] param of all ranks, where gathers are in place, or NULL */
     void *part;             /* [W * s / regather_size] kept from forward to backward, or NULL */
     void *grad;             /* flat_grad_dtype */
     void *optim[MAX_SLOTS]; /* as engine_optim.slots */
@@ -100,7 +102,12 @@ struct engine_plan {
     struct sched_unit *sched_units;
     struct sched_flat *sched_flats;
     bool *recompute;
-    int *checkpointing;     /* FSDP_AC_*; other than NONE where recompute, and inside */
+    int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
+    /* Shards of all ranks lie side by side in memory that they have in common: they are used there,
+     * and no slot is gathered into. The barrier of a gather comes between the other ranks' updates
+     * and the use of their shards; between that and their next updates come the reductions, in
+     * which every rank takes part when it has used them. After an evaluation it is a barrier. */
+    bool in_place;
     struct sched_act *acts; /* [nmodules] where their activations are; NULL: not offloaded */
     int nact_slots;
     struct fsdp_event *tails[SCHED_NLANES]; /* order one program after another */

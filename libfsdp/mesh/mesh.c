@@ -139,6 +139,15 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
     return FSDP_OK;
 }
 
+/* Shard groups are blocks of ranks. */
+static bool groups_within_nodes(int shard_size, const struct fsdp_node_map *nodes)
+{
+    for (int r = 0; r < nodes->nranks; r++)
+        if (nodes->node_of[r] != nodes->node_of[r - r % shard_size])
+            return false;
+    return true;
+}
+
 static int shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
                      const struct fsdp_node_map *nodes, struct fsdp_err *err)
 {
@@ -155,7 +164,8 @@ static int shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, i
     else
         FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));
     *out = (struct fsdp_mesh_shape){.shard_size = shard_size,
-                                    .replicate_size = nodes->nranks / shard_size};
+                                    .replicate_size = nodes->nranks / shard_size,
+                                    .within_node = groups_within_nodes(shard_size, nodes)};
     return FSDP_OK;
 }
 
@@ -267,6 +277,7 @@ int fsdp_mesh_create_with(struct fsdp_mesh **out, struct fsdp_mesh_shape shape,
         .regather_size = regather,
         .inner_size = inner,
         .outer_size = inner ? shape.shard_size / inner : 0,
+        .within_node = shape.within_node,
         .oob = oob,
     };
     const struct {

@@ -211,12 +211,12 @@ ok "$(eval "set -- $command" && [ "${!#}" = "${many[59]}" ]; echo $?)" "the comm
 ok $? "which passes where it fits"
 "$launch" --check -n 2 run.yaml "model.path=$TOP/tests/plan/llama-1t" fsdp.memory_limit=1000000 >log 2>err
 ok "$([ $? = 1 ] && holds err 'more memory than there is'; echo $?)" "a memory_limit that no machine has does not make it fit"
-"$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 >log 2>err
+"$launch" -n 2 run.yaml fsdp.memory_limit=0.0019 >log 2>err
 setting=$(sed -n '/what makes it fit/{n;p;}' err | grep -o -E '[a-z]+\.[a-z_]+=[^ ]*')
-ok "$([ "$setting" ] && holds err 'not given so far' && "$launch" -n 2 run.yaml fsdp.memory_limit=0.0022 $setting >log 2>err; echo $?)" \
+ok "$([ "$setting" ] && holds err 'not given so far' && "$launch" -n 2 run.yaml fsdp.memory_limit=0.0019 $setting >log 2>err; echo $?)" \
     "a run with what is advised fits: $setting"
 # What is offloaded to the host is the CPU's memory, too.
-away="fsdp.offload=params fsdp.memory_limit=0.0022"
+away="fsdp.offload=params fsdp.memory_limit=0.0019"
 for arguments in "-n 2" "--check -n 2"; do
     "$launch" $arguments run.yaml $away >log 2>err
     ok "$([ $? != 0 ] && holds err 'memory'; echo $?)" "offloaded to the host, it does not: fsdp-launch $arguments"

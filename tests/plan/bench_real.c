@@ -95,7 +95,7 @@ static int measure_all(struct measured *out, struct boot *boot, struct train_par
     struct fsdp_device *device = NULL;
     struct fsdp_mesh *mesh = NULL;
     struct measure_shapes *shapes = fsdp_alloc(1, sizeof *shapes, "shapes", err);
-    struct fsdp_mesh_shape shape = {1, boot_info(boot)->size, 0, 0};
+    struct fsdp_mesh_shape shape = {1, boot_info(boot)->size, 0, 0, 0};
     char word[32];
     struct measure_opts opts = {.oob = boot_oob(boot),
                                 .node_nranks = boot_info(boot)->local_size,

@@ -33,7 +33,7 @@ static int sweep(struct measured *out, struct fsdp_oob *oob, const struct fsdp_n
                                 .seconds = 0.5};
 
     FSDP_TRY(fsdp_device_open(&device, ranks_device(), 0, err));
-    int rc = fsdp_mesh_create(&mesh, (struct fsdp_mesh_shape){oob->size, 1, 0, 0}, "auto", 60,
+    int rc = fsdp_mesh_create(&mesh, (struct fsdp_mesh_shape){oob->size, 1, 0, 0, 0}, "auto", 60,
                               nodes, oob, device, err);
     opts.device = device;
     opts.mesh = mesh;

@@ -14,8 +14,9 @@ static int communicators(struct fsdp_mesh_shape shape)
 
 int main(void)
 {
-    const struct fsdp_mesh_shape one = {1, 1, 0, 0}, full = {8, 1, 0, 0}, hybrid = {8, 4, 0, 0},
-                                 levels = {64, 1, 0, 8}, ddp = {1, 8, 0, 0};
+    const struct fsdp_mesh_shape one = {1, 1, 0, 0, 0}, full = {8, 1, 0, 0, 0},
+                                 hybrid = {8, 4, 0, 0, 0}, levels = {64, 1, 0, 8, 0},
+                                 ddp = {1, 8, 0, 0, 0};
     struct plan_overhead rows[4];
 
     ok(plan_overhead(rows, 1, full) == 3 && rows[0].nbytes == 64 << 20 &&

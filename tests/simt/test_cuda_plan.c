@@ -219,24 +219,24 @@ static void test_plans(const char *folder, int T)
 {
     struct ref_setup s = {.folder = folder, .B = 2, .T = T, .opts = FSDP_OPTS_INIT};
 
-    compare("fp32, one rank", &s, (struct fsdp_mesh_shape){1, 1, 0, 0});
+    compare("fp32, one rank", &s, (struct fsdp_mesh_shape){1, 1, 0, 0, 0});
     s.opts.accumulation = 3;
     s.opts.param_dtype = FSDP_BF16;
     s.threaded = true; /* here: logits in fp32 */
-    compare("bf16, logits in fp32, 4 ranks", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    compare("bf16, logits in fp32, 4 ranks", &s, (struct fsdp_mesh_shape){4, 1, 0, 0, 0});
     s.threaded = false;
     s.opts.reduce_dtype = FSDP_BF16;
     s.opts.activation_checkpointing = FSDP_AC_FULL;
-    compare("bf16, checkpointing, 8 x 64 ranks", &s, (struct fsdp_mesh_shape){64, 8, 0, 8});
+    compare("bf16, checkpointing, 8 x 64 ranks", &s, (struct fsdp_mesh_shape){64, 8, 0, 8, 0});
     s.opts.offload = FSDP_OFFLOAD_PARAMS;
     s.opts.optim.moment_dtype = FSDP_BF16;
     s.opts.optim.master = FSDP_MASTER_SPLIT;
-    compare("bf16, offloaded", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    compare("bf16, offloaded", &s, (struct fsdp_mesh_shape){4, 1, 0, 0, 0});
     s.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
     s.opts.offload_dir = ".";
-    compare("bf16, offloaded to files", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    compare("bf16, offloaded to files", &s, (struct fsdp_mesh_shape){4, 1, 0, 0, 0});
     s.opts.offload = FSDP_OFFLOAD_PARAMS;
-    compare("bf16, and parameters to the host", &s, (struct fsdp_mesh_shape){4, 1, 0, 0});
+    compare("bf16, and parameters to the host", &s, (struct fsdp_mesh_shape){4, 1, 0, 0, 0});
 }
 
 /* Rows of files are apart from those of the host's memory. */
@@ -250,7 +250,7 @@ static void test_rows(void)
 
     s.opts.offload = FSDP_OFFLOAD_OPTIMIZER;
     s.opts.offload_dir = ".";
-    if (!plan(&p, &s, true, (struct fsdp_mesh_shape){1, 1, 0, 0}, &err))
+    if (!plan(&p, &s, true, (struct fsdp_mesh_shape){1, 1, 0, 0, 0}, &err))
         for (int i = fsdp_memory_plan(p.f, rows, MAX_ROWS) - 1; i >= 0; i--)
             sums[rows[i].file ? 2 : rows[i].host] += rows[i].nbytes;
     ok(sums[0] && sums[1] && sums[2] && sums[1] != sums[2],

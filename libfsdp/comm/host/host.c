@@ -283,6 +283,17 @@ static void *mem_alloc(void *state, size_t nbytes, struct fsdp_err *err)
     return host_mem_alloc(state, nbytes, err);
 }
 
+static void *mem_common(void *state, size_t nbytes, struct fsdp_err *err)
+{
+    return host_mem_common(state, nbytes, err);
+}
+
+static bool has_common(const void *state)
+{
+    const struct host_comm *h = state;
+    return h->nseats == h->group->size;
+}
+
 static void mem_free(void *state, void *ptr)
 {
     host_mem_free(state, ptr);
@@ -299,4 +310,6 @@ const struct fsdp_comm_ops fsdp_comm_host_ops = {
     .status = host_status,
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
+    .mem_common = mem_common,
+    .has_common = has_common,
 };

@@ -52,11 +52,11 @@ struct host_desc {
 
 enum host_barrier_id { HOST_BARRIER_OPS, HOST_BARRIER_MEM, HOST_NBARRIERS };
 
-/* Registered memory: one block a seat, stride apart. */
+/* Registered memory: one block of block_nbytes a seat, stride apart; stride 0: one for all. */
 struct host_region {
     int64_t id;
     char *base;
-    size_t stride, map_nbytes;
+    size_t stride, block_nbytes, map_nbytes;
 };
 
 struct host_control; /* shared; host_shm.c */
@@ -196,7 +196,10 @@ void host_shm_wake(struct host_comm *h);
 
 /* ---- host_mem.c ------------------------------------------------------------------------ */
 void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err);
+void *host_mem_common(struct host_comm *h, size_t nbytes, struct fsdp_err *err);
 void host_mem_free(struct host_comm *h, void *ptr);
+/* Does it lie in memory that all seats have in common? */
+bool host_is_common(struct host_comm *h, const void *ptr);
 /* Is [ptr, ptr + nbytes) registered? */
 struct host_ref host_ref_of(struct host_comm *h, const void *ptr, size_t nbytes);
 /* Address of another seat's buffer here; NULL if this rank freed the region. */

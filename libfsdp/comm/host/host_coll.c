@@ -2,8 +2,9 @@
 /*
  * The collectives. Every operation begins with a barrier of the node, after which each rank checks
  * that all are in the same operation, and a frame to and from every off-node rank for the same end.
- * Then data moves in one of three ways, which all ranks of a node choose alike:
+ * Then data moves in one of four ways, which all ranks of a node choose alike:
  *
+ *   not     it is gathered where it lies, in memory that all ranks have in common
  *   small   it was in the staging slots before that barrier: nothing else is needed
  *   direct  all ranks' buffers are registered memory: peers read them in place; a last barrier
  *           before the caller may change them
@@ -146,6 +147,22 @@ static int all_gather_staged(struct coll *c)
     return FSDP_OK;
 }
 
+/* All parts are there as soon as all ranks are. */
+static int all_gather_in_place(struct coll *c)
+{
+    const struct host_ref here = ref_of(c, c->recv, c->nbytes * (size_t)c->size);
+
+    arrive(c, here, not_registered);
+    FSDP_TRY(meet_peers(c));
+    for (int s = 0; s < c->h->nseats; s++) {
+        const struct host_ref ref = host_desc_of(c->h, s, c->op->seq)->src;
+        if (here.region < 0 || ref.region != here.region || ref.offset != here.offset)
+            return comm_fail_peer(c->h->group, c->fail, FSDP_EMISMATCH, c->h->seat_peer[s],
+                                  " gathers in another place of the memory in common");
+    }
+    return FSDP_OK;
+}
+
 static int all_gather(struct coll *c)
 {
     char *own = c->recv + (size_t)c->me * c->nbytes;
@@ -154,6 +171,8 @@ static int all_gather(struct coll *c)
 
     if (own != c->send && c->nbytes)
         memcpy(own, c->send, c->nbytes);
+    if (shares_node(c) && c->nbytes && host_is_common(c->h, c->recv))
+        return all_gather_in_place(c);
     if (!small) {
         src = ref_of(c, own, c->nbytes);
         if (src.region < 0)

@@ -7,7 +7,7 @@
  * While it is made, a region has a name, which all seats know without being told: whoever of them
  * is left removes it, so that no death leaves memory behind.
  *
- *     region: [ block of seat 0 | block of seat 1 | ... ], stride apart
+ *     region: [ block of seat 0 | block of seat 1 | ... ], stride apart; or one block for all
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,6 +71,14 @@ static int mem_meet(struct host_comm *h, int status, const struct fsdp_err *mine
     return mem_barrier(h, err);
 }
 
+/* This seat's block; of one block for all, an equal part. */
+static int reserve_part(const struct host_comm *h, const struct host_region *region, int fd,
+                        struct fsdp_err *err)
+{
+    const size_t part = region->map_nbytes / (size_t)h->nseats;
+    return host_segment_reserve(fd, (size_t)h->seat * part, part, err);
+}
+
 /* Makes and maps the segment of one region, among all seats. status: this seat's so far. */
 static int mem_share(struct host_comm *h, struct host_region *region, int status,
                      struct fsdp_err *mine, struct fsdp_err *err)
@@ -80,14 +88,14 @@ static int mem_share(struct host_comm *h, struct host_region *region, int status
     int fd = -1, rc = status;
 
     snprintf(name, sizeof name, "%s-%lld", h->shm.stem, (long long)region->id);
-    h->shm.control->seat[h->seat].mem_nbytes = region->stride;
+    h->shm.control->seat[h->seat].mem_nbytes = region->block_nbytes;
     if (rc == FSDP_OK && h->seat == 0)
         rc = host_segment_create(&fd, name, region->map_nbytes, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* the name is there */
     if (fd < 0 && (fd = shm_open(name, O_RDWR | O_CLOEXEC, 0)) < 0)
         rc = fsdp_err_sys(mine, errno, "shared memory %s", name);
     if (rc == FSDP_OK)
-        rc = host_segment_reserve(fd, (size_t)h->seat * region->stride, region->stride, mine);
+        rc = reserve_part(h, region, fd, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* all have it open, with room for all */
     shm_unlink(name);
     rc = host_segment_map(&base, fd, region->map_nbytes, mine);
@@ -131,18 +139,21 @@ static int mem_private(struct host_region *region, struct fsdp_err *err)
     return rc;
 }
 
-void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err)
+/* A block of nbytes for each seat, or for all of them. Returns this seat's. */
+static void *add_region(struct host_comm *h, size_t nbytes, bool common, struct fsdp_err *err)
 {
+    const size_t nseats = (size_t)h->nseats;
     struct host_region region = {.id = h->shm.next_region};
     struct fsdp_err mine = FSDP_ERR_INIT;
     int rc;
 
-    if (nbytes > PTRDIFF_MAX / (size_t)h->nseats - PAGE_NBYTES) {
+    if (nbytes > PTRDIFF_MAX / nseats - PAGE_NBYTES) {
         fsdp_err_set(err, FSDP_EINVAL, "comm %s: mem_alloc of %zu bytes", h->group->name, nbytes);
         return NULL;
     }
-    region.stride = round_up(nbytes ? nbytes : 1, PAGE_NBYTES);
-    region.map_nbytes = region.stride * (size_t)h->nseats;
+    region.block_nbytes = round_up(nbytes ? nbytes : 1, PAGE_NBYTES * (common ? nseats : 1));
+    region.stride = common ? 0 : region.block_nbytes;
+    region.map_nbytes = region.block_nbytes * (common ? 1 : nseats);
     pthread_mutex_lock(&h->shm.mem_lock);
     rc = regions_grow(h, &mine);
     pthread_mutex_unlock(&h->shm.mem_lock);
@@ -161,6 +172,16 @@ void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err)
     return region.base + (size_t)h->seat * region.stride;
 }
 
+void *host_mem_alloc(struct host_comm *h, size_t nbytes, struct fsdp_err *err)
+{
+    return add_region(h, nbytes, false, err);
+}
+
+void *host_mem_common(struct host_comm *h, size_t nbytes, struct fsdp_err *err)
+{
+    return add_region(h, nbytes, true, err);
+}
+
 void host_mem_free(struct host_comm *h, void *ptr)
 {
     struct host_shm *shm = &h->shm;
@@ -177,6 +198,20 @@ void host_mem_free(struct host_comm *h, void *ptr)
     pthread_mutex_unlock(&shm->mem_lock);
 }
 
+bool host_is_common(struct host_comm *h, const void *ptr)
+{
+    bool is_common = false;
+
+    pthread_mutex_lock(&h->shm.mem_lock);
+    for (int i = 0; i < h->shm.nregions && !is_common; i++) {
+        const struct host_region *region = &h->shm.regions[i];
+        is_common = !region->stride && (uintptr_t)ptr >= (uintptr_t)region->base &&
+                    (uintptr_t)ptr - (uintptr_t)region->base < region->block_nbytes;
+    }
+    pthread_mutex_unlock(&h->shm.mem_lock);
+    return is_common;
+}
+
 struct host_ref host_ref_of(struct host_comm *h, const void *ptr, size_t nbytes)
 {
     struct host_ref ref = {.region = -1};
@@ -186,8 +221,8 @@ struct host_ref host_ref_of(struct host_comm *h, const void *ptr, size_t nbytes)
         const struct host_region *region = &h->shm.regions[i];
         uintptr_t block = (uintptr_t)region->base + (size_t)h->seat * region->stride;
         uintptr_t at = (uintptr_t)ptr;
-        if (at >= block && at - block <= region->stride &&
-            nbytes <= region->stride - (at - block)) {
+        if (at >= block && at - block <= region->block_nbytes &&
+            nbytes <= region->block_nbytes - (at - block)) {
             ref = (struct host_ref){.region = region->id, .offset = at - block};
             break;
         }

@@ -275,13 +275,7 @@ static void divide_activations(struct fsdp_module_tree *tree, unsigned divisor)
 static uint64_t planned(const struct fsdp *f, const struct fsdp_opts *opts, const struct knob *knob,
                         bool host)
 {
-    const struct fsdp_mesh *m = f->mesh;
-    struct choice c = {.opts = *opts,
-                       .shape = {.shard_size = m->shard_size,
-                                 .replicate_size = m->replicate_size,
-                                 .regather_size = m->regather_size,
-                                 .inner_size = m->inner_size},
-                       .divisor = 1};
+    struct choice c = {.opts = *opts, .shape = fsdp_planned_shape(f), .divisor = 1};
     struct fsdp_module_tree tree = *f->tree;
     struct fsdp *other = NULL;
     uint64_t nbytes = needed(f, host);

@@ -256,6 +256,19 @@ static void plan_device(struct fsdp *f, struct cursor *c, struct rows *rows)
     plan_activations(f, c, rows);
 }
 
+/* The rank's shard of a flat, or where gathers are in place those of all ranks. */
+static void *take_shard(struct fsdp *f, int flat, struct cursor *c, uint64_t *row)
+{
+    const uint64_t nbytes = gather_shard_nbytes(&f->units.flats[flat]);
+    if (!f->plan.in_place)
+        return take_row(c, nbytes, row);
+    char *all = take_row(c, nbytes, row);
+    for (int r = 1; r < f->mesh->shard_size; r++) /* the other ranks' */
+        take_row(c, nbytes, NULL);
+    f->flats[flat].side_by_side = all;
+    return all ? all + nbytes * (uint64_t)f->mesh->shard_rank : NULL;
+}
+
 /* Parameter shards and the slots they are gathered into. Training and evaluation share slot memory.
  */
 static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
@@ -268,16 +281,18 @@ static void plan_gather(struct fsdp *f, struct cursor *c, struct rows *rows)
         bool one = flat_gathers_master(f, flat);
         bool decoded = flat->codec && !flat_travels_encoded(flat);
         bool frozen = f->opts.frozen_in_param_dtype && !flat->trainable;
-        s->param = take_row(c, gather_shard_nbytes(flat),
-                            decoded                       ? &rows->decoded
-                            : flat->nf4                   ? &rows->nf4
-                            : frozen                      ? &rows->frozen
-                            : flat_is_bf16_alone(f, flat) ? &rows->bare
-                            : one                         ? &rows->master
-                                                          : &rows->param);
+        s->param = take_shard(f, i, c,
+                              decoded                       ? &rows->decoded
+                              : flat->nf4                   ? &rows->nf4
+                              : frozen                      ? &rows->frozen
+                              : flat_is_bf16_alone(f, flat) ? &rows->bare
+                              : one                         ? &rows->master
+                                                            : &rows->param);
         if (one)
             s->master = s->param;
     }
+    if (f->plan.in_place)
+        return;
     uint64_t begin = c->pos, end = begin;
     for (int p = 0; p < 2; p++) {
         const struct sched *sched = &f->plan.programs[p].sched;
@@ -331,6 +346,14 @@ static void measure_plan(struct fsdp *f, plan_f *plan, struct rows *rows)
     plan(f, &c, rows);
 }
 
+static void *comm_memory(struct fsdp *f, plan_f *plan, struct fsdp_comm *comm, uint64_t nbytes,
+                         struct fsdp_err *err)
+{
+    if (plan == plan_gather && f->plan.in_place)
+        return fsdp_comm_mem_common(comm, nbytes, err);
+    return fsdp_comm_mem_alloc(comm, nbytes, err);
+}
+
 /* comm NULL: memory of the device, or of the host. */
 static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm *comm,
                       struct rows *rows, struct fsdp_err *err)
@@ -340,7 +363,7 @@ static int place_plan(struct fsdp *f, plan_f *plan, void **mem, struct fsdp_comm
     plan(f, &c, rows);
     if (c.pos == 0) /* as where nothing is reduced */
         return FSDP_OK;
-    *mem = comm ? fsdp_comm_mem_alloc(comm, c.pos, err)
+    *mem = comm ? comm_memory(f, plan, comm, c.pos, err)
            : plan == plan_host || plan == plan_staged
                ? fsdp_host_alloc(f->device, c.pos, "what is offloaded to the host", err)
                : fsdp_device_alloc(f->device, c.pos, "arena", err);

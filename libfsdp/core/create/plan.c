@@ -323,6 +323,28 @@ static int count_slots(const struct fsdp *f)
     return wanted > most && !f->opts.offload_activations ? most : wanted;
 }
 
+/* Is a flat used as its shards lie, side by side? */
+static bool suits_in_place(const struct flat *flat)
+{
+    return flat->whole || flat->carried ||
+           !(flat_is_chunked(flat) || flat->codec || flat->nf4 || flat->any_codes);
+}
+
+/* Where all ranks of a shard group compute in one memory, their shards can lie in it side by side,
+ * and a gather has nothing to copy. */
+static bool gathers_in_place(const struct fsdp *f)
+{
+    const struct fsdp_mesh *mesh = f->mesh;
+
+    if (!fsdp_device_is_host(f->device) || mesh->shard_size == 1 || mesh->inner_size ||
+        mesh->regather_size || f->opts.offload == FSDP_OFFLOAD_PARAMS)
+        return false;
+    for (int k = 0; k < f->units.nflats; k++)
+        if (!suits_in_place(&f->units.flats[k]))
+            return false;
+    return mesh->gather ? fsdp_comm_has_common(mesh->gather) : mesh->within_node;
+}
+
 int plan_make(struct fsdp *f, struct fsdp_err *err)
 {
     FSDP_TRY(check_opts(&f->opts, err));
@@ -331,6 +353,7 @@ int plan_make(struct fsdp *f, struct fsdp_err *err)
     f->offload.nslots = count_slots(f);
     FSDP_TRY(offload_plan(f, err));
     gather_plan(f);
+    f->plan.in_place = gathers_in_place(f);
     FSDP_TRY(nf4_plan(f, err));
     FSDP_TRY(scale_plan(f, err));
     FSDP_TRY(check_update_at_reduce(f, err));
@@ -381,6 +404,7 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
     f->planned_mesh.regather_size = shape.regather_size;
     f->planned_mesh.inner_size = shape.inner_size;
     f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
+    f->planned_mesh.within_node = shape.within_node;
     char *text = NULL;
     int rc = plan_make(f, err);
     if (rc == FSDP_OK)
@@ -446,5 +470,6 @@ struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f)
     return (struct fsdp_mesh_shape){.shard_size = f->mesh->shard_size,
                                     .replicate_size = f->mesh->replicate_size,
                                     .regather_size = f->mesh->regather_size,
-                                    .inner_size = f->mesh->inner_size};
+                                    .inner_size = f->mesh->inner_size,
+                                    .within_node = f->plan.in_place || f->mesh->within_node};
 }

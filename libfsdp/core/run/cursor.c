@@ -133,12 +133,26 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }
 
+/* Other ranks may still use this one's shards, which nobody changes before all have evaluated: no
+ * reduction says so. The next gathers come after this one's barrier. */
+static int end_evaluation(struct fsdp *f, struct fsdp_err *err)
+{
+    struct fsdp_lane *compute = f->lanes[SCHED_COMPUTE];
+    struct fsdp_event *tail = f->plan.tails[SCHED_COMPUTE];
+
+    FSDP_TRY(fsdp_comm_barrier(f->mesh->gather, compute, err));
+    FSDP_TRY(fsdp_event_record(tail, compute, err));
+    return fsdp_event_wait(tail, f->lanes[SCHED_GATHERS], err);
+}
+
 int fsdp_micro_end(struct fsdp *f, struct fsdp_err *err)
 {
+    const struct program *p = f->cursor.program;
     int micro = 0;
-    if (f->cursor.program && f->cursor.index < f->cursor.program->sched.nops)
-        micro = f->cursor.program->sched.ops[f->cursor.index].micro;
-    return exec_drive(f, SCHED_MICRO_END, -1, FSDP_FORWARD, micro, err);
+    if (p && f->cursor.index < p->sched.nops)
+        micro = p->sched.ops[f->cursor.index].micro;
+    FSDP_TRY(exec_drive(f, SCHED_MICRO_END, -1, FSDP_FORWARD, micro, err));
+    return f->plan.in_place && p->input.program == FSDP_EVAL ? end_evaluation(f, err) : FSDP_OK;
 }
 
 int fsdp_warm(struct fsdp *f, struct fsdp_err *err)

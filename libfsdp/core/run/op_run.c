@@ -17,7 +17,8 @@ static int exec_outer_gather(struct fsdp *f, const struct sched_op *op, struct f
 
 static int exec_gather(struct fsdp *f, const struct sched_op *op, struct fsdp_err *err)
 {
-    void *slot = f->mem.param_slots[f->cursor.program->input.program][op->slot];
+    void *slot = f->plan.in_place ? f->flats[op->flat].side_by_side
+                                  : f->mem.param_slots[f->cursor.program->input.program][op->slot];
     return gather_flat(f, op->flat, slot, f->lanes[SCHED_GATHERS], err);
 }
 

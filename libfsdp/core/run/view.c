@@ -22,7 +22,8 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
         f->view.grad[flat->params[i]] = full ? full + flat->cut.start[i] * elem : NULL;
 }
 
-/* Where the flat's parameters are now: its latest gather's slot, or the shard where it is whole.
+/* Where the flat's parameters are now: its latest gather's slot, the shard where it is whole, or
+ * where all shards lie side by side.
  * What is carried is nowhere. */
 static char *gathered(struct fsdp *f, int flat)
 {
@@ -32,6 +33,8 @@ static char *gathered(struct fsdp *f, int flat)
     if (!sched_is_gathered(&p->input, flat))
         return f->flats[flat].param;
     int slot = sched_slot_of(&p->sched, flat, f->cursor.index);
+    if (slot >= 0 && f->plan.in_place)
+        return f->flats[flat].side_by_side;
     return slot < 0 ? NULL : f->mem.param_slots[p->input.program][slot];
 }
 

@@ -111,6 +111,13 @@ int fsdp_comm_status(struct fsdp_comm *comm, struct fsdp_err *err);
  * collective. */
 void *fsdp_comm_mem_alloc(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err);
 void fsdp_comm_mem_free(struct fsdp_comm *comm, void *ptr);
+/* One block of memory that all ranks of the group read and write, which fsdp_comm_mem_free frees;
+ * zeros at first. An all_gather whose recv lies at the same place of it on every rank, with send in
+ * its part, moves nothing: it returns when all ranks have come, after which each reads what the
+ * others have written before. Collective. Only where fsdp_comm_has_common, which is local: the
+ * ranks share a node and compute on its processors. */
+void *fsdp_comm_mem_common(struct fsdp_comm *comm, size_t nbytes, struct fsdp_err *err);
+bool fsdp_comm_has_common(const struct fsdp_comm *comm);
 /* Another communicator's memory: from now on this one, too, moves it as fast as its own, where its
  * backend can register memory twice (NCCL); elsewhere nothing is done. ptr, nbytes: all of what
  * fsdp_comm_mem_alloc gave, which stays the other's. Collective: all ranks of this group share

@@ -8,7 +8,7 @@
 
 #include "fsdp/comm.h"
 
-#define FSDP_COMM_OPS_ABI 5
+#define FSDP_COMM_OPS_ABI 6
 
 /* The group as split by comm.c: index = group rank. Lives until the backend's destroy returned. */
 struct fsdp_comm_group {
@@ -65,6 +65,10 @@ struct fsdp_comm_ops {
     /* (optional) registered memory; comm.c falls back to the device's. */
     void *(*mem_alloc)(void *state, size_t nbytes, struct fsdp_err *err);
     void (*mem_free)(void *state, void *ptr);
+    /* (optional) one block for all ranks, which mem_free frees; NULL, or has_common false: the
+     * group has none. */
+    void *(*mem_common)(void *state, size_t nbytes, struct fsdp_err *err);
+    bool (*has_common)(const void *state);
     /* (optional) registers memory that another communicator of this backend has allocated; mem_free
      * then ends only the registration. */
     int (*mem_share)(void *state, void *ptr, size_t nbytes, struct fsdp_err *err);
