@@ -98,6 +98,8 @@ int host_segment_map(void **out, int fd, size_t nbytes, struct fsdp_err *err)
     void *base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
         return fsdp_err_sys(err, errno, "shared memory: mapping %zu bytes", nbytes);
+    if (fd < 0)
+        madvise(base, nbytes, MADV_HUGEPAGE); /* advice only */
     *out = base;
     return FSDP_OK;
 }

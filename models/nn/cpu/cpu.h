@@ -183,6 +183,13 @@ bool nn_dnnl_gemm(const struct nn_product *g);
  * F32, AVX-512 BF16 or AMX for BF16? */
 bool nn_dnnl_is_fast(enum fsdp_dtype dtype);
 
+/* Products of small matrices on the calling thread: c (fp32) = alpha op(a) op(b) + beta c, beta 0
+ * or 1. op(b) is fp32 or bf16. With fp32 op(a) is fp32; with bf16 it is bf16 of an even k, not
+ * transposed and of an even ld, or fp32, which is rounded to bf16. Only where nn_tile_has b's type:
+ * with AVX-512, of bf16 with AVX-512 BF16. */
+void nn_tile_gemm(const struct nn_product *g, float alpha);
+bool nn_tile_has(enum fsdp_dtype dtype);
+
 /* Reductions hold 32 partial results, so that they run at the speed of memory and so that their
  * order is that of the code, whatever the compiler. */
 enum { NN_LANES = 8, NN_STRIDE = 4 * NN_LANES };

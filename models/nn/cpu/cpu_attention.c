@@ -16,11 +16,13 @@
 
 enum { QUERIES = 64 };
 
-/* One head of one document: its matrices in fp32, whose rows are nq_row (q, o, d_o) and nk_row (k,
- * v) elements apart. Of a 16-bit type they are copies in a->work, and q_at and k_at say of what. */
+/* One head of one document: its matrices where they lie, from elements q_at (q, o, d_o) and k_at
+ * (k, v) on, or copies of them in a->work. o and dq are fp32, o_row elements between rows: the
+ * caller's, or what is converted in the end. */
 struct head {
-    float *q, *k, *v, *o, *d_o, *lse;
-    int nq_row, nk_row, Tq, Tk;
+    struct nn_matrix q, k, v, d_o;
+    float *o, *dq, *lse;
+    int o_row, Tq, Tk;
     size_t q_at, k_at;
     float sink; /* -INFINITY: none */
     /* Dropout's element of query r and key i is drop_first + r drop_row + i, in row b. */
@@ -42,7 +44,7 @@ static size_t tile_nelem(const struct nn_attention *a)
     return queries * (seen < Tk ? seen : Tk);
 }
 
-/* p, dp | dk, dv | copies of q, o, d_o, k, v */
+/* p, dp | dk, dv | copies of q (then dq), o, d_o, k, v */
 static size_t work_nelem(const struct nn_attention *a, enum fsdp_dtype dtype)
 {
     const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
@@ -67,15 +69,32 @@ static int document_end(const struct nn_attention *a, int b, int first)
     return end;
 }
 
+/* Are the caller's matrices multiplied as they are? Of a 16-bit type, else, copies in fp32. */
+static bool as_they_are(const struct nn_attention *a)
+{
+    return a->dtype == FSDP_F32 || (nn_tile_has(a->dtype) && a->D % 2 == 0);
+}
+
 static void place_copies(struct head *hd, const struct nn_attention *a)
 {
     const size_t nq = (size_t)a->Tq * (size_t)a->D, nk = (size_t)a->Tk * (size_t)a->D;
-    hd->q = a->work + work_nelem(a, FSDP_F32);
-    hd->o = hd->q + nq;
-    hd->d_o = hd->o + nq;
-    hd->k = hd->d_o + nq;
-    hd->v = hd->k + nk;
-    hd->nq_row = hd->nk_row = a->D;
+    float *copies = a->work + work_nelem(a, FSDP_F32);
+
+    hd->dq = copies;
+    hd->o = copies + nq;
+    hd->o_row = a->D;
+    if (as_they_are(a))
+        return;
+    hd->q = (struct nn_matrix){.at = copies, .ld = a->D};
+    hd->d_o = (struct nn_matrix){.at = copies + 2 * nq, .ld = a->D};
+    hd->k = (struct nn_matrix){.at = copies + 3 * nq, .ld = a->D};
+    hd->v = (struct nn_matrix){.at = copies + 3 * nq + nk, .ld = a->D};
+}
+
+/* Rows of the caller's that are ld elements apart, from element `at` on. */
+static struct nn_matrix rows_at(const void *x, const struct nn_attention *a, size_t at, size_t ld)
+{
+    return (struct nn_matrix){nn_at(x, a->dtype, at), (int)ld, false, a->dtype, 0};
 }
 
 static float sink_of(const struct nn_attention *a, int h)
@@ -97,8 +116,11 @@ static struct head head_at(const struct nn_attention *a, int b, int first, int e
         .q_at = q,
         .k_at = k,
         .lse = a->lse + ((size_t)b * (size_t)a->NH + (size_t)h) * (size_t)a->Tq + first,
-        .nq_row = (int)nq_row,
-        .nk_row = (int)nk_row,
+        .q = rows_at(a->q, a, q, nq_row),
+        .k = rows_at(a->k, a, k, nk_row),
+        .v = rows_at(a->v, a, k, nk_row),
+        .d_o = rows_at(a->d_o, a, a->d_o ? q : 0, nq_row),
+        .o_row = (int)nq_row,
         .Tq = end - first,
         .Tk = a->starts ? end - first : a->Tk,
         .sink = sink_of(a, h),
@@ -110,18 +132,16 @@ static struct head head_at(const struct nn_attention *a, int b, int first, int e
         place_copies(&hd, a);
         return hd;
     }
-    hd.q = (float *)a->q + q;
+    hd.dq = (float *)a->q + q;
     hd.o = (float *)a->o + q;
-    hd.d_o = nn_at(a->d_o, FSDP_F32, a->d_o ? q : 0);
-    hd.k = (float *)a->k + k;
-    hd.v = (float *)a->v + k;
     return hd;
 }
 
 /* A head's rows between the caller's memory, row_nelem apart, and a copy in fp32. */
-static void load_rows(float *to, const void *from, enum fsdp_dtype dtype, size_t at, int nrows,
-                      int row_nelem, int D)
+static void load_rows(const struct nn_matrix *copy, const void *from, enum fsdp_dtype dtype,
+                      size_t at, int nrows, int row_nelem, int D)
 {
+    float *to = nn_at(copy->at, FSDP_F32, 0);
     for (int t = 0; t < nrows; t++, to += D, at += (size_t)row_nelem)
         fsdp_cpu_convert(to, FSDP_F32, nn_at(from, dtype, at), dtype, (size_t)D);
 }
@@ -136,15 +156,13 @@ static void store_rows(void *to, enum fsdp_dtype dtype, size_t at, const float *
 static void load_head(const struct nn_attention *a, const struct head *hd, bool backward)
 {
     const int nq_row = a->NH * a->D, nk_row = a->NKV * a->D;
-    if (a->dtype == FSDP_F32)
+    if (as_they_are(a))
         return;
-    load_rows(hd->q, a->q, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
-    load_rows(hd->k, a->k, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
-    load_rows(hd->v, a->v, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
-    if (backward) {
-        load_rows(hd->o, a->o, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
-        load_rows(hd->d_o, a->d_o, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
-    }
+    load_rows(&hd->q, a->q, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
+    load_rows(&hd->k, a->k, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
+    load_rows(&hd->v, a->v, a->dtype, hd->k_at, hd->Tk, nk_row, a->D);
+    if (backward)
+        load_rows(&hd->d_o, a->d_o, a->dtype, hd->q_at, hd->Tq, nq_row, a->D);
 }
 
 /* First key that a window shows to query t, both of their document. */
@@ -180,19 +198,84 @@ static void clear_unseen(float *row, const struct block *blk, struct keys keys)
     memset(row + keys.end, 0, ((size_t)blk->nkeys - keys.end) * sizeof *row);
 }
 
-/* The block's keys of k or v. */
-static float *keys_at(const struct head *hd, float *k, const struct block *blk)
+/* ---- products of a block --------------------------------------------------------------------- */
+
+/* x from a row on: a block's queries of q or d_o, its keys of k or v. */
+static struct nn_matrix from_row(const struct nn_matrix *x, int row, bool transposed)
 {
-    return k + (size_t)blk->first_key * (size_t)hd->nk_row;
+    struct nn_matrix out = *x;
+    out.at = nn_at(x->at, x->dtype, (size_t)row * (size_t)x->ld);
+    out.transposed = transposed;
+    return out;
 }
 
-/* p = scale q kᵀ */
-static void scores(const struct nn_attention *a, const struct head *hd, const struct block *blk)
+/* p or dp, (nqueries, nkeys) */
+static struct nn_matrix tile_of(const float *x, const struct block *blk, bool transposed)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blk->nqueries, blk->nkeys, a->D, a->scale,
-                hd->q + (size_t)blk->first * (size_t)hd->nq_row, hd->nq_row,
-                keys_at(hd, hd->k, blk), hd->nk_row, 0, blk->p, blk->nkeys);
+    return (struct nn_matrix){.at = x, .ld = blk->nkeys, .transposed = transposed};
 }
+
+static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
+{
+    return x->transposed ? CblasTrans : CblasNoTrans;
+}
+
+/* c = alpha op(a) op(b) + beta c. A few rows are not worth turning b for them. */
+static void multiply(const struct nn_product *g, float alpha)
+{
+    const bool is_worth = g->m >= 4 || !g->b.transposed || g->b.dtype != FSDP_F32;
+    if (is_worth && nn_tile_has(g->b.dtype))
+        nn_tile_gemm(g, alpha);
+    else
+        cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, alpha,
+                    g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
+}
+
+/* p = scale q kᵀ, or dp = d_o vᵀ */
+static void queries_by_keys(const struct nn_attention *a, const struct block *blk, float *out,
+                            const struct nn_matrix *q, const struct nn_matrix *k, float scale)
+{
+    multiply(&(struct nn_product){.m = blk->nqueries,
+                                  .n = blk->nkeys,
+                                  .k = a->D,
+                                  .a = from_row(q, blk->first, false),
+                                  .b = from_row(k, blk->first_key, true),
+                                  .c = out,
+                                  .ldc = blk->nkeys},
+             scale);
+}
+
+/* o = p v, or dq = dp k: rows of `out` begin with the block's queries. */
+static void sum_over_keys(const struct nn_attention *a, const struct head *hd,
+                          const struct block *blk, float *out, const float *p,
+                          const struct nn_matrix *v)
+{
+    multiply(&(struct nn_product){.m = blk->nqueries,
+                                  .n = a->D,
+                                  .k = blk->nkeys,
+                                  .a = tile_of(p, blk, false),
+                                  .b = from_row(v, blk->first_key, false),
+                                  .c = out + (size_t)blk->first * (size_t)hd->o_row,
+                                  .ldc = hd->o_row},
+             1);
+}
+
+/* dv = pᵀ d_o, or dk = dpᵀ q: (Tk, D), of which the block's keys are written, or added to. */
+static void sum_over_queries(const struct nn_attention *a, const struct block *blk, float *out,
+                             const float *p, const struct nn_matrix *q, float beta)
+{
+    multiply(&(struct nn_product){.m = blk->nkeys,
+                                  .n = a->D,
+                                  .k = blk->nqueries,
+                                  .a = tile_of(p, blk, true),
+                                  .b = from_row(q, blk->first, false),
+                                  .c = out + (size_t)blk->first_key * (size_t)a->D,
+                                  .ldc = a->D,
+                                  .beta = beta},
+             1);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
 
 FSDP_CPU_CLONES static void cap_row(float *x, size_t nelem, float cap)
 {
@@ -249,13 +332,12 @@ static void forward_block(const struct nn_attention *a, const struct head *hd,
     const size_t D = (size_t)a->D;
     float inv_sum[QUERIES];
 
-    scores(a, hd, blk);
+    queries_by_keys(a, blk, blk->p, &hd->q, &hd->k, a->scale);
     for (int r = 0; r < blk->nqueries; r++)
         inv_sum[r] = softmax_row(a, hd, blk, r);
-    float *o = hd->o + (size_t)blk->first * (size_t)hd->nq_row;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blk->nqueries, a->D, blk->nkeys, 1,
-                blk->p, blk->nkeys, keys_at(hd, hd->v, blk), hd->nk_row, 0, o, hd->nq_row);
-    for (int r = 0; r < blk->nqueries; r++, o += hd->nq_row)
+    sum_over_keys(a, hd, blk, hd->o, blk->p, &hd->v);
+    float *o = hd->o + (size_t)blk->first * (size_t)hd->o_row;
+    for (int r = 0; r < blk->nqueries; r++, o += hd->o_row)
         for (size_t i = 0; i < D; i++)
             o[i] *= inv_sum[r];
 }
@@ -306,6 +388,8 @@ static void attention_forward(struct nn_attention *a)
     fsdp_cpu_for((size_t)a->B * (size_t)a->NKV, 1, forward_groups, a);
 }
 
+/* ---- backward -------------------------------------------------------------------------------- */
+
 /* p = exp(p - lse); dp = p (dp - delta) scale */
 FSDP_CPU_CLONES static void gradient_row(float *restrict p, float *restrict dp, size_t nelem,
                                          float lse, float delta, float scale)
@@ -328,18 +412,30 @@ FSDP_CPU_CLONES static void capped_gradient_row(float *restrict p, float *restri
     }
 }
 
+/* d_o · o of a row of D elements from `at`. */
+static float delta_at(const struct nn_attention *a, size_t at)
+{
+    float o_room[NN_PIECE], d_room[NN_PIECE], sum = 0;
+    for (size_t from = 0, D = (size_t)a->D; from < D; from += NN_PIECE) {
+        const size_t n = D - from < NN_PIECE ? D - from : NN_PIECE;
+        sum += nn_dot(nn_read(a->d_o, a->dtype, at + from, n, d_room),
+                      nn_read(a->o, a->dtype, at + from, n, o_room), n);
+    }
+    return sum;
+}
+
 /* p becomes the probabilities (with dropout, those that were left), dp becomes the gradient of the
  * scores: ds = p (dp - sum(p dp)) scale, where sum(p dp) = d_o · o. */
 static void softmax_backward(const struct nn_attention *a, const struct head *hd,
                              const struct block *blk)
 {
-    const size_t D = (size_t)a->D, row = (size_t)hd->nq_row;
+    const size_t row = (size_t)a->NH * (size_t)a->D;
     for (int r = 0; r < blk->nqueries; r++) {
         float *p = blk->p + (size_t)r * (size_t)blk->nkeys;
         float *dp = blk->dp + (size_t)r * (size_t)blk->nkeys;
         const struct keys keys = keys_of(a, hd, blk, r);
         const size_t at = (size_t)(blk->first + r), nkeys = keys.end - keys.begin;
-        const float delta = nn_dot(hd->d_o + at * row, hd->o + at * row, D), lse = hd->lse[at];
+        const float delta = delta_at(a, hd->q_at + at * row), lse = hd->lse[at];
         if (a->drop.p > 0)
             drop_row(dp, a, hd, blk, r, keys);
         if (a->softcap > 0)
@@ -354,26 +450,16 @@ static void softmax_backward(const struct nn_attention *a, const struct head *hd
     }
 }
 
-/* dk and dv (Tk, D) get this block's part; dq goes over q, whose rows nobody reads any more. */
+/* dk and dv (Tk, D) get this block's part; dq may go over q, whose rows nobody reads any more. */
 static void backward_block(const struct nn_attention *a, const struct head *hd,
                            const struct block *blk, float *dk, float *dv, float beta)
 {
-    const int n = blk->nqueries, nkeys = blk->nkeys, D = a->D;
-    const size_t at = (size_t)blk->first * (size_t)hd->nq_row;
-    const size_t key = (size_t)blk->first_key * (size_t)D;
-    float *q = hd->q + at;
-    const float *d_o = hd->d_o + at;
-
-    scores(a, hd, blk);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, nkeys, D, 1, d_o, hd->nq_row,
-                keys_at(hd, hd->v, blk), hd->nk_row, 0, blk->dp, nkeys);
+    queries_by_keys(a, blk, blk->p, &hd->q, &hd->k, a->scale);
+    queries_by_keys(a, blk, blk->dp, &hd->d_o, &hd->v, 1);
     softmax_backward(a, hd, blk);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->p, nkeys, d_o,
-                hd->nq_row, beta, dv + key, D);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, nkeys, D, n, 1, blk->dp, nkeys, q,
-                hd->nq_row, beta, dk + key, D);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, D, nkeys, 1, blk->dp, nkeys,
-                keys_at(hd, hd->k, blk), hd->nk_row, 0, q, hd->nq_row);
+    sum_over_queries(a, blk, dv, blk->p, &hd->d_o, beta);
+    sum_over_queries(a, blk, dk, blk->dp, &hd->q, beta);
+    sum_over_keys(a, hd, blk, hd->dq, blk->dp, &hd->k);
 }
 
 /* The last block sees every key but those before its window, so it goes first and writes dk and dv;
@@ -406,7 +492,7 @@ static void backward_document(const struct group *g, int from, int end)
         load_head(a, &hd, true);
         backward_head(a, &hd, dk, dv, h == g->first_head);
         if (a->dtype != FSDP_F32)
-            store_rows(a->q, a->dtype, hd.q_at, hd.q, hd.Tq, a->NH * a->D, a->D);
+            store_rows(a->q, a->dtype, hd.q_at, hd.dq, hd.Tq, a->NH * a->D, a->D);
     }
     store_rows(a->k, a->dtype, hd.k_at, dk, hd.Tk, nk_row, a->D);
     store_rows(a->v, a->dtype, hd.k_at, dv, hd.Tk, nk_row, a->D);
@@ -421,18 +507,6 @@ static void backward_groups(void *arg, int worker, size_t first, size_t last)
             backward_document(&g, from, end);
         }
     }
-}
-
-/* d_o · o of a row of D elements from `at`. */
-static float delta_at(const struct nn_attention *a, size_t at)
-{
-    float o_room[NN_PIECE], d_room[NN_PIECE], sum = 0;
-    for (size_t from = 0, D = (size_t)a->D; from < D; from += NN_PIECE) {
-        const size_t n = D - from < NN_PIECE ? D - from : NN_PIECE;
-        sum += nn_dot(nn_read(a->d_o, a->dtype, at + from, n, d_room),
-                      nn_read(a->o, a->dtype, at + from, n, o_room), n);
-    }
-    return sum;
 }
 
 /* A sink's value is zero, so that the gradient of its score is -p delta in each row, p its share of
