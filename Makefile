@@ -446,6 +446,10 @@ $(OBJ)/libfsdp/base/version.o: $(OBJ)/.options
 $(OBJ)/libfsdp/base/library.o: CPPFLAGS += -DBUILD_TARGET='"$(TARGET)"'
 $(OBJ)/libfsdp/base/version.o: CPPFLAGS += -DBUILD_OPTIONS='"$(BUILD_OPTIONS)"'
 
+# A value that is clamped would otherwise get a path of its own through what follows, in which GCC computes all of it
+# again, divisions too, for every vector.
+NO_PATHS := $(shell echo | $(CC) -Werror -fno-thread-jumps -x c -c -o /dev/null - 2>/dev/null && echo -fno-thread-jumps)
+$(OBJ)/models/nn/cpu/%.o: CFLAGS += $(NO_PATHS)
 # The scales of NF4 are a product and a sum, each rounded (libfsdp/device/common/nf4.h).
 # So are the terms of an average.
 $(OBJ)/libfsdp/device/cpu/cpu_nf4.o $(OBJ)/ckpt/source/packed.o $(OBJ)/ckpt/average/average_read.o: CFLAGS += -ffp-contract=off

@@ -55,7 +55,7 @@ int main(void)
         return tap_done();
     suite_unit_slack = 1.5;
     suite_bias_apart = true; /* cuBLASLt adds a bias to alpha AB + beta C in the type of C */
-    suite_attention_slack = 4;
+    suite_bf16_attention_slack = suite_f16_attention_slack = 4;
     run_types();
     run_traits();
     type = FSDP_BF16; /* the library's tanh is approximate */

@@ -19,7 +19,8 @@ static double suite_unit_slack __attribute__((unused)) = 1;
 static bool suite_bias_apart __attribute__((unused)) = false;
 /* Of attention in 16-bit types. Beyond 1: probabilities are rounded to them before their product
  * with v, as libraries do, so that outputs are held to this many times the gradients' bound. */
-static double suite_attention_slack __attribute__((unused)) = 1;
+static double suite_bf16_attention_slack __attribute__((unused)) = 1;
+static double suite_f16_attention_slack __attribute__((unused)) = 1;
 
 static inline struct fsdp_lane *ref_lane(void)
 {

@@ -242,7 +242,7 @@ int main(void)
     if (fsdp_device_open_ops(&device, &fsdp_device_cuda_ops, 0, 0, &err))
         return 1;
     mirror_use(&nn_cuda_ops, device);
-    suite_attention_slack = 4;
+    suite_bf16_attention_slack = suite_f16_attention_slack = 4;
     for (int t = 0; t < 2; t++) {
         type = types[t];
         by_cudnn(heads(2, 64, 4, 4, 16), 2);

@@ -48,8 +48,21 @@ FSDP_CPU_CLONES static void rotate(float *restrict lo, float *restrict hi, const
     }
 }
 
-/* A head at one position; halves longer than a piece go in several. */
-static void rotate_head(const struct nn_rope *a, size_t head, size_t table)
+/* Heads at one position that a piece has room for, from element `first` on. */
+static void rotate_heads(const struct nn_rope *a, size_t first, size_t nheads, size_t table)
+{
+    const size_t D = (size_t)a->D, half = (size_t)nn_rope_R(a) / 2;
+    const float sign = a->inverse ? -1.0f : 1.0f;
+    float room[NN_PIECE];
+    float *x = nn_change(a->x, a->dtype, first, nheads * D, room);
+
+    for (size_t h = 0; h < nheads; h++)
+        rotate(x + h * D, x + h * D + half, a->cos + table, a->sin + table, half, sign);
+    nn_write(a->x, a->dtype, first, nheads * D, x);
+}
+
+/* A head that is longer than a piece. */
+static void rotate_long_head(const struct nn_rope *a, size_t head, size_t table)
 {
     const size_t half = (size_t)nn_rope_R(a) / 2;
     const float sign = a->inverse ? -1.0f : 1.0f;
@@ -70,15 +83,20 @@ static void rotate_rows(void *arg, int worker, size_t from, size_t to)
 {
     const struct nn_rope *a = arg;
     const size_t half = (size_t)nn_rope_R(a) / 2, heads = (size_t)a->heads, D = (size_t)a->D;
-    const size_t ld = (size_t)nn_rope_ld(a);
+    const size_t ld = (size_t)nn_rope_ld(a), at_once = D < NN_PIECE ? NN_PIECE / D : 1;
     (void)worker;
     for (size_t row = from; row < to; row++) {
         if (a->from)
             memcpy(nn_at(a->x, a->dtype, row * ld), nn_at(a->from, a->dtype, row * heads * D),
                    heads * D * fsdp_dtype_nbytes(a->dtype));
         const size_t position = a->positions ? (size_t)a->positions[row] : row % (size_t)a->T;
-        for (size_t h = 0; h < heads; h++)
-            rotate_head(a, row * ld + h * D, position * half);
+        for (size_t h = 0; h < heads; h += at_once) {
+            const size_t n = heads - h < at_once ? heads - h : at_once, first = row * ld + h * D;
+            if (D <= NN_PIECE)
+                rotate_heads(a, first, n, position * half);
+            else
+                rotate_long_head(a, first, position * half);
+        }
     }
 }
 
