@@ -171,12 +171,10 @@ bool nn_cpu_multiplies(enum fsdp_dtype dtype)
     return dtype == FSDP_F32 || (dtype == FSDP_BF16 && nn_dnnl_is_fast(dtype));
 }
 
-static void gemm(const struct nn_product *g)
+static void without_dnnl(const struct nn_product *g)
 {
     struct nn_product rest = *g;
 
-    if (is_for_dnnl(g) && nn_dnnl_gemm(g))
-        return;
     if (g->bias && g->c_dtype == FSDP_F32) {
         add_bias(g);
         rest.bias = NULL;
@@ -192,6 +190,41 @@ static void gemm(const struct nn_product *g)
     for (int row = 0; row < g->m; row += BLOCK)
         for (int col = 0; col < g->n; col += BLOCK)
             block(&rest, row, col, least(g->m - row, BLOCK), least(g->n - col, BLOCK));
+}
+
+/* Of a b that lies (k, n), oneDNN's kernels are fast up to these sizes, and half as fast beyond at
+ * worst: few rows, in fp32. Sums of bf16 stay whole, for c may be in 16 bits. */
+enum { DNNL_COLS = 1024, DNNL_DEPTH = 2048 };
+
+/* The part of c's columns from `col` on that comes from k on. */
+static void dnnl_part(const struct nn_product *g, int col, int ncols, int k, int depth)
+{
+    struct nn_product part = *g;
+
+    part.n = ncols;
+    part.k = depth;
+    part.a.at = nn_at(g->a.at, g->a.dtype, (size_t)k * (g->a.transposed ? (size_t)g->a.ld : 1));
+    part.b.at = nn_at(g->b.at, g->b.dtype, (size_t)k * (size_t)g->b.ld + (size_t)col);
+    part.c = nn_at(g->c, g->c_dtype, (size_t)col);
+    part.bias = k || !g->bias ? NULL : nn_at(g->bias, g->bias_dtype, (size_t)col);
+    if (k)
+        part.beta = 1;
+    if (!nn_dnnl_gemm(&part))
+        without_dnnl(&part);
+}
+
+static void gemm(const struct nn_product *g)
+{
+    const int most_depth = is_f32(g) ? DNNL_DEPTH : g->k;
+
+    if (!is_for_dnnl(g) || g->b.transposed) {
+        if (!is_for_dnnl(g) || !nn_dnnl_gemm(g))
+            without_dnnl(g);
+        return;
+    }
+    for (int col = 0; col < g->n; col += DNNL_COLS)
+        for (int k = 0; k < g->k; k += most_depth)
+            dnnl_part(g, col, least(g->n - col, DNNL_COLS), k, least(g->k - k, most_depth));
 }
 
 /* Rows [from, to) of c, or as many columns where c is wide. */
