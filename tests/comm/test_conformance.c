@@ -499,6 +499,56 @@ static void registered_memory(struct suite *s)
     fsdp_comm_mem_free(s->comm, NULL);
 }
 
+static bool all_are(const float *x, size_t nelem, float value)
+{
+    bool good = true;
+    for (size_t i = 0; i < nelem; i++)
+        good &= x[i] == value;
+    return good;
+}
+
+/* One block for all ranks: what a rank writes into its part is there for all after a gather, which
+ * may also copy it elsewhere. */
+static void common_memory(struct suite *s)
+{
+    static const size_t counts[] = {1, 100, 70001};
+    struct fsdp_lane *lane = s->env.lane;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!fsdp_comm_has_common(s->comm)) {
+        check(s->board, !fsdp_comm_mem_common(s->comm, 64, &err) && err.status == FSDP_EUNSUPPORTED,
+              "memory in common where there is none: %s", err.text);
+        return;
+    }
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+        const size_t n = counts[k], size = (size_t)s->size;
+        float *all = fsdp_comm_mem_common(s->comm, size * n * sizeof *all, &err);
+        if (!check(s->board, all != NULL, "mem_common: %s", err.text))
+            return;
+        check(s->board, all_are(all, size * n, 0), "mem_common gave memory that is not zeroed");
+        fsdp_comm_barrier(s->comm, lane, &err); /* before the others write theirs */
+        fsdp_lane_sync(lane, &err);
+        for (int round = 1; round < 4; round++) {
+            float *mine = all + (size_t)s->me * n, *copies = (float *)s->plain;
+            for (size_t i = 0; i < n; i++)
+                mine[i] = (float)(100 * round + s->me);
+            check(s->board,
+                  !fsdp_comm_all_gather(s->comm, all, mine, n, FSDP_F32, lane, &err) &&
+                      !fsdp_comm_all_gather(s->comm, copies, mine, n, FSDP_F32, lane, &err) &&
+                      !fsdp_lane_sync(lane, &err),
+                  "a gather in place: %s", err.text);
+            for (int r = 0; r < s->size; r++)
+                check(s->board,
+                      all_are(all + (size_t)r * n, n, (float)(100 * round + r)) &&
+                          all_are(copies + (size_t)r * n, n, (float)(100 * round + r)),
+                      "%zu elements of rank %d, round %d", n, r, round);
+            fsdp_comm_barrier(s->comm, lane, &err);
+            fsdp_lane_sync(lane, &err);
+        }
+        fsdp_comm_mem_free(s->comm, all);
+    }
+}
+
 static bool suite_open(struct suite *s, const struct plan *plan, struct fsdp_oob *oob,
                        const struct fsdp_node_map *nodes)
 {
@@ -537,6 +587,7 @@ static int suite_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, v
     check(s.board, !strcmp(fsdp_comm_name(s.comm), "gather"), "name %s", fsdp_comm_name(s.comm));
     check(s.board, named_segments(getpid()) == 0, "a segment still has a name");
     registered_memory(&s);
+    common_memory(&s);
     bad_arguments(&s);
     collectives(&s);
     barriers(&s);

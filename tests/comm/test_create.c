@@ -134,6 +134,33 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     return 0;
 }
 
+/* Ranks that gather in different places of the memory that they have in common are told. */
+static int astray_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
+{
+    const struct plan *plan = arg;
+    const size_t part_nbytes = 4096;
+    struct env env;
+    struct fsdp_comm *comm;
+    struct fsdp_err err = FSDP_ERR_INIT;
+
+    if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
+        return 1;
+    char *all = fsdp_comm_mem_common(comm, 2 * part_nbytes * (size_t)oob->size, &err);
+    if (!check(plan->board, all != NULL, "mem_common: %s", err.text))
+        return 1;
+    char *place = all + (oob->rank == 1 ? part_nbytes : 0);
+    int rc = fsdp_comm_all_gather(comm, place, place + (size_t)oob->rank * part_nbytes, part_nbytes,
+                                  FSDP_U8, env.lane, &err);
+    if (rc == FSDP_OK)
+        rc = fsdp_lane_sync(env.lane, &err);
+    if (rc == FSDP_OK)
+        rc = fsdp_comm_status(comm, &err);
+    check(plan->board, rc == FSDP_EMISMATCH && strstr(err.text, "memory in common"),
+          "rank %d: status %d: %s", oob->rank, rc, err.text);
+    finish(&env, comm);
+    return 0;
+}
+
 /* ---- a stranger at the door ----------------------------------------------------------------- */
 
 static int stranger_fd[64], nstrangers;
@@ -285,6 +312,7 @@ int main(void)
     test_simple(refused_main, 3, 1, false, "refused options");
     test_simple(split_main, 6, 2, false, "split");
     test_simple(greedy_main, 2, 1, false, "too much memory");
+    test_simple(astray_main, 3, 1, false, "different places");
     test_simple(unreachable_main, 2, 2, false, "no sockets");
     test_simple(alloc_main, 1, 1, false, "allocations");
     test_simple(alloc_main, 4, 2, false, "allocations");

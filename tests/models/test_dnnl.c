@@ -99,11 +99,14 @@ int main(void)
         test_product(130, 64, 96, mode, FSDP_F32, FSDP_F32);
     }
     test_product(37, 53, 19, 0, FSDP_F32, FSDP_F32); /* one that is known */
+    for (int mode = 0; mode < 16; mode++)            /* in parts, where that is faster */
+        test_product(3, 1100, 2100, mode, FSDP_F32, FSDP_F32);
     test_many_shapes();
     if (nn_dnnl_is_fast(FSDP_BF16)) {
         for (int mode = 0; mode < 16; mode++) {
             test_product(130, 65, 96, mode, FSDP_BF16, FSDP_BF16);
             test_product(130, 65, 96, mode, FSDP_BF16, FSDP_F32);
+            test_product(3, 1100, 2100, mode, FSDP_BF16, FSDP_BF16);
         }
     } else {
         tap_skip("this processor has no products of bf16");
