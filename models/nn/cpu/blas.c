@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <cblas.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "fsdp/sys/cpu.h"
-#include "nn/nn.h"
+#include "cpu.h"
 
 /* Other CBLAS libraries lack it. */
 extern char *openblas_get_corename(void) __attribute__((weak));
@@ -46,6 +46,18 @@ void nn_blas_leave_room(void)
     void *room = __atomic_load_n(&kept, __ATOMIC_RELAXED);
     if (room && (room = __atomic_exchange_n(&kept, NULL, __ATOMIC_ACQ_REL)))
         munmap(room, kept_nbytes);
+}
+
+static CBLAS_TRANSPOSE transpose_of(const struct nn_matrix *x)
+{
+    return x->transposed ? CblasTrans : CblasNoTrans;
+}
+
+void nn_blas_sgemm(const struct nn_product *g, float alpha)
+{
+    nn_blas_leave_room();
+    cblas_sgemm(CblasRowMajor, transpose_of(&g->a), transpose_of(&g->b), g->m, g->n, g->k, alpha,
+                g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
 }
 
 /* Products are divided here, so that one set of threads does everything. */

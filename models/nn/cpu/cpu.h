@@ -183,6 +183,9 @@ bool nn_dnnl_gemm(const struct nn_product *g);
  * F32, AVX-512 BF16 or AMX for BF16? */
 bool nn_dnnl_is_fast(enum fsdp_dtype dtype);
 
+/* c = alpha op(a) op(b) + beta c through the CBLAS, all in fp32, on the calling thread. */
+void nn_blas_sgemm(const struct nn_product *g, float alpha);
+
 /* Products of small matrices on the calling thread: c (fp32) = alpha op(a) op(b) + beta c, beta 0
  * or 1. op(b) is fp32 or bf16. With fp32 op(a) is fp32; with bf16 it is bf16 of an even k, not
  * transposed and of an even ld, or fp32, which is rounded to bf16. Only where nn_tile_has b's type:

@@ -9,7 +9,6 @@
  *      q [ . x x x x x x . . ]        rest of the row is set to zero before it enters a matrix
  *      q [ . . x x x x x x . ]        product
  */
-#include <cblas.h>
 #include <math.h>
 
 #include "cpu.h"
@@ -215,34 +214,28 @@ static struct nn_matrix tile_of(const float *x, const struct block *blk, bool tr
     return (struct nn_matrix){.at = x, .ld = blk->nkeys, .transposed = transposed};
 }
 
-static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
-{
-    return x->transposed ? CblasTrans : CblasNoTrans;
-}
-
 /* c = alpha op(a) op(b) + beta c. A few rows are not worth turning b for them. */
-static void multiply(const struct nn_product *g, float alpha)
+static void multiply_small(const struct nn_product *g, float alpha)
 {
     const bool is_worth = g->m >= 4 || !g->b.transposed || g->b.dtype != FSDP_F32;
     if (is_worth && nn_tile_has(g->b.dtype))
         nn_tile_gemm(g, alpha);
     else
-        cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, alpha,
-                    g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
+        nn_blas_sgemm(g, alpha);
 }
 
 /* p = scale q kᵀ, or dp = d_o vᵀ */
 static void queries_by_keys(const struct nn_attention *a, const struct block *blk, float *out,
                             const struct nn_matrix *q, const struct nn_matrix *k, float scale)
 {
-    multiply(&(struct nn_product){.m = blk->nqueries,
-                                  .n = blk->nkeys,
-                                  .k = a->D,
-                                  .a = from_row(q, blk->first, false),
-                                  .b = from_row(k, blk->first_key, true),
-                                  .c = out,
-                                  .ldc = blk->nkeys},
-             scale);
+    multiply_small(&(struct nn_product){.m = blk->nqueries,
+                                        .n = blk->nkeys,
+                                        .k = a->D,
+                                        .a = from_row(q, blk->first, false),
+                                        .b = from_row(k, blk->first_key, true),
+                                        .c = out,
+                                        .ldc = blk->nkeys},
+                   scale);
 }
 
 /* o = p v, or dq = dp k: rows of `out` begin with the block's queries. */
@@ -250,29 +243,29 @@ static void sum_over_keys(const struct nn_attention *a, const struct head *hd,
                           const struct block *blk, float *out, const float *p,
                           const struct nn_matrix *v)
 {
-    multiply(&(struct nn_product){.m = blk->nqueries,
-                                  .n = a->D,
-                                  .k = blk->nkeys,
-                                  .a = tile_of(p, blk, false),
-                                  .b = from_row(v, blk->first_key, false),
-                                  .c = out + (size_t)blk->first * (size_t)hd->o_row,
-                                  .ldc = hd->o_row},
-             1);
+    multiply_small(&(struct nn_product){.m = blk->nqueries,
+                                        .n = a->D,
+                                        .k = blk->nkeys,
+                                        .a = tile_of(p, blk, false),
+                                        .b = from_row(v, blk->first_key, false),
+                                        .c = out + (size_t)blk->first * (size_t)hd->o_row,
+                                        .ldc = hd->o_row},
+                   1);
 }
 
 /* dv = pᵀ d_o, or dk = dpᵀ q: (Tk, D), of which the block's keys are written, or added to. */
 static void sum_over_queries(const struct nn_attention *a, const struct block *blk, float *out,
                              const float *p, const struct nn_matrix *q, float beta)
 {
-    multiply(&(struct nn_product){.m = blk->nkeys,
-                                  .n = a->D,
-                                  .k = blk->nqueries,
-                                  .a = tile_of(p, blk, true),
-                                  .b = from_row(q, blk->first, false),
-                                  .c = out + (size_t)blk->first_key * (size_t)a->D,
-                                  .ldc = a->D,
-                                  .beta = beta},
-             1);
+    multiply_small(&(struct nn_product){.m = blk->nkeys,
+                                        .n = a->D,
+                                        .k = blk->nqueries,
+                                        .a = tile_of(p, blk, true),
+                                        .b = from_row(q, blk->first, false),
+                                        .c = out + (size_t)blk->first_key * (size_t)a->D,
+                                        .ldc = a->D,
+                                        .beta = beta},
+                   1);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

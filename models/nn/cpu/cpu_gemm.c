@@ -38,18 +38,6 @@ size_t nn_cpu_linear_work_nelem(const struct nn_linear *s)
            (s->f8.dtype ? nn_cpu_f8_nelem(s) : 0);
 }
 
-static CBLAS_TRANSPOSE transposed(const struct nn_matrix *x)
-{
-    return x->transposed ? CblasTrans : CblasNoTrans;
-}
-
-static void sgemm(const struct nn_product *g)
-{
-    nn_blas_leave_room();
-    cblas_sgemm(CblasRowMajor, transposed(&g->a), transposed(&g->b), g->m, g->n, g->k, 1.0f,
-                g->a.at, g->a.ld, g->b.at, g->b.ld, g->beta, g->c, g->ldc);
-}
-
 /* One row of c: the product is as fast as memory gives b. */
 static void sgemv(const struct nn_product *g)
 {
@@ -146,7 +134,7 @@ static void block(const struct nn_product *g, int row, int col, int nrows, int n
             part.a = block_of(&g->a, row, k, nrows, part.k, a_room);
         part.b = block_of(&g->b, k, col, part.k, ncols, b_room);
         part.beta = k ? 1.0f : direct ? g->beta : 0.0f;
-        sgemm(&part);
+        nn_blas_sgemm(&part, 1);
     }
     if (!direct)
         store_block(g, sums, row, col, nrows, ncols);
@@ -184,7 +172,7 @@ static void without_dnnl(const struct nn_product *g)
         if (g->m == 1)
             sgemv(&rest);
         else
-            sgemm(&rest);
+            nn_blas_sgemm(&rest, 1);
         return;
     }
     for (int row = 0; row < g->m; row += BLOCK)

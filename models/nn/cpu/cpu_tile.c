@@ -96,9 +96,9 @@ static kernel_f *const kernels[2][3][COLS / LANES] = {
 
 /* ---- bringing operands into order ------------------------------------------------------------ */
 
-static int least(int a, int b)
+static int at_most(int x, int most)
 {
-    return a < b ? a : b;
+    return x < most ? x : most;
 }
 
 static __mmask32 first_of(int n)
@@ -291,12 +291,12 @@ void nn_tile_gemm(const struct nn_product *g, float alpha)
 
     for (int j = 0; j < g->n; j += COLS)
         for (int l = 0; l < g->k; l += DEPTH) {
-            const int ncols = least(g->n - j, COLS), depth = least(g->k - l, DEPTH);
+            const int ncols = at_most(g->n - j, COLS), depth = at_most(g->k - l, DEPTH);
             take_b(&s, &room, g, j, ncols, l, depth);
             s.depth = pairs ? (depth + 1) / 2 : depth;
             s.adds = l > 0 || g->beta != 0.0f;
             for (int i = 0; i < g->m; i += ROWS) {
-                const int nrows = least(g->m - i, ROWS);
+                const int nrows = at_most(g->m - i, ROWS);
                 take_a(&s, &room, g, i, nrows, l, depth);
                 s.c = (float *)g->c + (size_t)i * (size_t)g->ldc + j;
                 multiply_rows(s, nrows, ncols, pairs);
