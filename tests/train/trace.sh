@@ -88,9 +88,9 @@ cp run.yaml kept.yaml
 refused 'would overwrite what it reads' -n 2 --dump-schedule=./run.yaml run.yaml
 ok "$(cmp -s run.yaml kept.yaml; echo $?)" "and it stays"
 
-# The table of docs/schedule.md, which has the same model on two ranks.
+# The table of docs/schedule.md, which has the same model on two nodes.
 doc() { awk '/^    training step:/ { on = 1 } on && !/^    / && NF { exit } on { sub(/^    /, ""); print }' "$1"; }
-(cd "$TOP" && "$launch" -n 2 --dump-schedule examples/llama-tiny.yaml) >log 2>err
+(cd "$TOP" && "$launch" -n 2 --nodes 2 --dump-schedule examples/llama-tiny.yaml) >log 2>err
 doc "$TOP/docs/schedule.md" | grep . >doc
 grep . log | head -n "$(wc -l <doc)" >real
 cmp -s doc real
