@@ -103,10 +103,12 @@ struct engine_plan {
     struct sched_flat *sched_flats;
     bool *recompute;
     int *checkpointing; /* FSDP_AC_*; other than NONE where recompute, and inside */
-    /* Shards of all ranks lie side by side in memory that they have in common: they are used there,
-     * and no slot is gathered into. The barrier of a gather comes between the other ranks' updates
-     * and the use of their shards; between that and their next updates come the reductions, in
-     * which every rank takes part when it has used them. After an evaluation it is a barrier. */
+    /* Shards of all ranks lie side by side in memory that they have in common. They are used there,
+     * and no slot is gathered into. A rank uses the others' shards after the barrier of a gather,
+     * which they enter when they have updated them. They update them again after the reduction of
+     * the flat's gradients, which this rank enters when it has used them. What changes them between
+     * two steps comes after the sum of norms, which every rank enters when it has used all. An
+     * evaluation has neither, and ends with a barrier. */
     bool in_place;
     struct sched_act *acts; /* [nmodules] where their activations are; NULL: not offloaded */
     int nact_slots;

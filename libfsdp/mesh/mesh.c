@@ -139,13 +139,23 @@ static int fixed_shape(int *shard_size, enum fsdp_strategy strategy, int world,
     return FSDP_OK;
 }
 
-/* Shard groups are blocks of ranks. */
-static bool groups_within_nodes(int shard_size, const struct fsdp_node_map *nodes)
+static bool blocks_share_nodes(int nranks, const struct fsdp_node_map *nodes)
 {
+    if (nodes->nranks % nranks)
+        return false;
     for (int r = 0; r < nodes->nranks; r++)
-        if (nodes->node_of[r] != nodes->node_of[r - r % shard_size])
+        if (nodes->node_of[r] != nodes->node_of[r - r % nranks])
             return false;
     return true;
+}
+
+/* The largest block. */
+static int node_block(const struct fsdp_node_map *nodes)
+{
+    int nranks = nodes->nranks;
+    while (!blocks_share_nodes(nranks, nodes))
+        nranks--;
+    return nranks;
 }
 
 static int shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, int shard_size,
@@ -165,7 +175,7 @@ static int shape_for(struct fsdp_mesh_shape *out, enum fsdp_strategy strategy, i
         FSDP_TRY(fixed_shape(&shard_size, strategy, nodes->nranks, err));
     *out = (struct fsdp_mesh_shape){.shard_size = shard_size,
                                     .replicate_size = nodes->nranks / shard_size,
-                                    .within_node = groups_within_nodes(shard_size, nodes)};
+                                    .node_block = node_block(nodes)};
     return FSDP_OK;
 }
 
@@ -277,7 +287,7 @@ int fsdp_mesh_create_with(struct fsdp_mesh **out, struct fsdp_mesh_shape shape,
         .regather_size = regather,
         .inner_size = inner,
         .outer_size = inner ? shape.shard_size / inner : 0,
-        .within_node = shape.within_node,
+        .node_block = template->nodes ? node_block(template->nodes) : 0,
         .oob = oob,
     };
     const struct {

@@ -125,6 +125,10 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     void *mem = fsdp_comm_mem_alloc(comm, oob->rank ? 1 << 20 : 8192, &err);
     check(plan->board, !mem && err.status == FSDP_EMISMATCH, "different sizes: status %d: %s",
           err.status, err.text);
+    mem =
+        oob->rank ? fsdp_comm_mem_alloc(comm, 8192, &err) : fsdp_comm_mem_common(comm, 8192, &err);
+    check(plan->board, !mem && err.status == FSDP_EMISMATCH && strstr(err.text, "mem_common"),
+          "different kinds: status %d: %s", err.status, err.text);
     check(plan->board, fsdp_comm_barrier(comm, env.lane, &err) == FSDP_OK, "afterwards: %s",
           err.text);
     mem = fsdp_comm_mem_alloc(comm, 8192, &err);
@@ -134,30 +138,35 @@ static int greedy_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, 
     return 0;
 }
 
-/* Ranks that gather in different places of the memory that they have in common are told. */
+/* A rank gathers in another place of the memory in common, or outside of it: all are told. */
 static int astray_main(struct fsdp_oob *oob, const struct fsdp_node_map *nodes, void *arg)
 {
     const struct plan *plan = arg;
-    const size_t part_nbytes = 4096;
-    struct env env;
-    struct fsdp_comm *comm;
-    struct fsdp_err err = FSDP_ERR_INIT;
+    const size_t part_nbytes = 4096, nbytes = part_nbytes * (size_t)oob->size;
 
-    if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
-        return 1;
-    char *all = fsdp_comm_mem_common(comm, 2 * part_nbytes * (size_t)oob->size, &err);
-    if (!check(plan->board, all != NULL, "mem_common: %s", err.text))
-        return 1;
-    char *place = all + (oob->rank == 1 ? part_nbytes : 0);
-    int rc = fsdp_comm_all_gather(comm, place, place + (size_t)oob->rank * part_nbytes, part_nbytes,
-                                  FSDP_U8, env.lane, &err);
-    if (rc == FSDP_OK)
-        rc = fsdp_lane_sync(env.lane, &err);
-    if (rc == FSDP_OK)
-        rc = fsdp_comm_status(comm, &err);
-    check(plan->board, rc == FSDP_EMISMATCH && strstr(err.text, "memory in common"),
-          "rank %d: status %d: %s", oob->rank, rc, err.text);
-    finish(&env, comm);
+    for (int outside = 0; outside < 2; outside++)
+        for (size_t gathered = 8; gathered <= part_nbytes; gathered *= part_nbytes / 8) {
+            struct env env;
+            struct fsdp_comm *comm;
+            struct fsdp_err err = FSDP_ERR_INIT;
+            if (!begin(&env, &comm, plan, oob, nodes, FOREVER_S))
+                return 1;
+            char *all = fsdp_comm_mem_common(comm, 2 * nbytes, &err), *own = malloc(nbytes);
+            if (!check(plan->board, all && own, "mem_common: %s", err.text))
+                return 1;
+            char *place = oob->rank != VICTIM ? all : outside ? own : all + part_nbytes;
+            int rc = fsdp_comm_all_gather(comm, place, place + (size_t)oob->rank * gathered,
+                                          gathered, FSDP_U8, env.lane, &err);
+            if (rc == FSDP_OK)
+                rc = fsdp_lane_sync(env.lane, &err);
+            if (rc == FSDP_OK)
+                rc = fsdp_comm_status(comm, &err);
+            check(plan->board, rc == FSDP_EMISMATCH && strstr(err.text, "memory in common"),
+                  "rank %d, %zu bytes, outside %d: status %d: %s", oob->rank, gathered, outside, rc,
+                  err.text);
+            finish(&env, comm);
+            free(own);
+        }
     return 0;
 }
 

@@ -88,8 +88,40 @@ static void test_many_shapes(void)
     free(x), free(w), free(y), free(first);
 }
 
+/* A sum of nothing: beta c and the bias are left. */
+static void test_no_depth(enum fsdp_dtype dtype, bool transposed)
+{
+    enum { M = 2, N = 3, START = 5, BIAS = 7 };
+    const float start = START, bias_of_one = BIAS;
+    float c[M * N], none[M * N] = {0}, work[M * N];
+    uint32_t bias[N];
+    bool good = true;
+    const struct nn_product g = {.m = M,
+                                 .n = N,
+                                 .a = {none, 1, false, dtype},
+                                 .b = {none, N, transposed, dtype},
+                                 .c = c,
+                                 .ldc = N,
+                                 .bias = bias,
+                                 .bias_dtype = dtype,
+                                 .work = work,
+                                 .beta = 1};
+
+    for (size_t i = 0; i < N; i++)
+        fsdp_cpu_convert(nn_at(bias, dtype, i), dtype, &bias_of_one, FSDP_F32, 1);
+    for (size_t i = 0; i < M * N; i++)
+        c[i] = start;
+    nn_gemm(&g);
+    for (size_t i = 0; i < M * N; i++)
+        good &= c[i] == START + BIAS;
+    ok(good, "a product of depth 0 in %s, b%s transposed, leaves the bias and beta c",
+       fsdp_dtype_name(dtype), transposed ? "" : " not");
+}
+
 int main(void)
 {
+    for (int k = 0; k < 4; k++)
+        test_no_depth(k & 1 ? FSDP_BF16 : FSDP_F32, k & 2);
     if (!HAVE_DNNL) {
         tap_skip("built without oneDNN");
         return tap_done();

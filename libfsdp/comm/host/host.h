@@ -47,7 +47,8 @@ struct host_ref {
 struct host_desc {
     struct comm_op op;
     struct host_ref src; /* where peers of the node find this rank's contribution */
-    struct host_ref dst; /* where all_reduce leaves this rank's part of the sum */
+    struct host_ref dst; /* where all_reduce leaves this rank's part of the sum; where all_gather
+                          * gathers, in memory that all have in common */
 };
 
 enum host_barrier_id { HOST_BARRIER_OPS, HOST_BARRIER_MEM, HOST_NBARRIERS };

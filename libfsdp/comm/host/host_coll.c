@@ -4,11 +4,11 @@
  * that all are in the same operation, and a frame to and from every off-node rank for the same end.
  * Then data moves in one of four ways, which all ranks of a node choose alike:
  *
- *   not     it is gathered where it lies, in memory that all ranks have in common
- *   small   it was in the staging slots before that barrier: nothing else is needed
- *   direct  all ranks' buffers are registered memory: peers read them in place; a last barrier
- *           before the caller may change them
- *   staged  chunk by chunk through the staging slots, one barrier a chunk (two in all_reduce)
+ *   in place  it is gathered where it lies, in memory that all ranks have in common
+ *   small     it was in the staging slots before that barrier: nothing else is needed
+ *   direct    all ranks' buffers are registered memory: peers read them in place; a last barrier
+ *             before the caller may change them
+ *   staged    chunk by chunk through the staging slots, one barrier a chunk (two in all_reduce)
  *
  * Off-node data goes straight between user buffers over TCP, except that sources of a sum are
  * received into a buffer per peer, chunk by chunk.
@@ -147,20 +147,26 @@ static int all_gather_staged(struct coll *c)
     return FSDP_OK;
 }
 
-/* All parts are there as soon as all ranks are. */
-static int all_gather_in_place(struct coll *c)
+/* Meets the peers, who gather to the same place of the memory in common, or none of them there. */
+static int meet_gatherers(struct coll *c, struct host_ref here)
 {
-    const struct host_ref here = ref_of(c, c->recv, c->nbytes * (size_t)c->size);
-
-    arrive(c, here, not_registered);
     FSDP_TRY(meet_peers(c));
-    for (int s = 0; s < c->h->nseats; s++) {
-        const struct host_ref ref = host_desc_of(c->h, s, c->op->seq)->src;
-        if (here.region < 0 || ref.region != here.region || ref.offset != here.offset)
+    for (int s = 0; shares_node(c) && s < c->h->nseats; s++) {
+        const struct host_ref there = host_desc_of(c->h, s, c->op->seq)->dst;
+        if (there.region != here.region || there.offset != here.offset)
             return comm_fail_peer(c->h->group, c->fail, FSDP_EMISMATCH, c->h->seat_peer[s],
                                   " gathers in another place of the memory in common");
     }
     return FSDP_OK;
+}
+
+/* All parts are there as soon as all ranks are. */
+static int all_gather_in_place(struct coll *c)
+{
+    const struct host_ref here = host_ref_of(c->h, c->recv, c->nbytes * (size_t)c->size);
+
+    arrive(c, not_registered, here);
+    return meet_gatherers(c, here);
 }
 
 static int all_gather(struct coll *c)
@@ -186,7 +192,7 @@ static int all_gather(struct coll *c)
         if (off_node(c, p))
             host_tcp_post(c->h, p, own, c->nbytes, c->recv + (size_t)p * c->nbytes, c->nbytes);
     FSDP_TRY(host_tcp_run(c->h, c->op, c->fail));
-    FSDP_TRY(meet_peers(c));
+    FSDP_TRY(meet_gatherers(c, not_registered));
     if (!shares_node(c) || !c->nbytes)
         return FSDP_OK;
     if (small) {

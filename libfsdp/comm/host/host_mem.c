@@ -42,11 +42,14 @@ static int mem_verdict(struct host_comm *h, struct fsdp_err *err)
                                 h->group->name, comm_peer_name(a, h->group, h->seat_peer[s]),
                                 (int)sizeof seats[s].mem_text - 1, seats[s].mem_text);
     for (int s = 1; s < h->nseats; s++)
-        if (seats[s].mem_nbytes != seats[0].mem_nbytes)
+        if (seats[s].mem_nbytes != seats[0].mem_nbytes ||
+            seats[s].mem_common != seats[0].mem_common)
             return fsdp_err_set(err, FSDP_EMISMATCH,
-                                "comm %s: mem_alloc of %llu bytes on %s, of %llu on %s",
-                                h->group->name, (unsigned long long)seats[0].mem_nbytes,
+                                "comm %s: %s of %llu bytes on %s, %s of %llu on %s", h->group->name,
+                                seats[0].mem_common ? "mem_common" : "mem_alloc",
+                                (unsigned long long)seats[0].mem_nbytes,
                                 comm_peer_name(a, h->group, h->seat_peer[0]),
+                                seats[s].mem_common ? "mem_common" : "mem_alloc",
                                 (unsigned long long)seats[s].mem_nbytes,
                                 comm_peer_name(b, h->group, h->seat_peer[s]));
     return FSDP_OK;
@@ -89,6 +92,7 @@ static int mem_share(struct host_comm *h, struct host_region *region, int status
 
     snprintf(name, sizeof name, "%s-%lld", h->shm.stem, (long long)region->id);
     h->shm.control->seat[h->seat].mem_nbytes = region->block_nbytes;
+    h->shm.control->seat[h->seat].mem_common = !region->stride;
     if (rc == FSDP_OK && h->seat == 0)
         rc = host_segment_create(&fd, name, region->map_nbytes, mine);
     FSDP_TRY_GOTO(mem_meet(h, rc, mine, err), out); /* the name is there */

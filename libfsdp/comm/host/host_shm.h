@@ -22,6 +22,7 @@ struct host_seat {
     atomic_bool left;
     struct host_desc desc[2]; /* by parity of seq, as staging slots */
     uint64_t mem_nbytes;
+    bool mem_common; /* one block for all, not one for each */
     int32_t mem_status;
     char mem_text[200];
 };

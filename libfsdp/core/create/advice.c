@@ -47,7 +47,8 @@ static bool shard_all(struct choice *c)
     bool turned = c->opts.sharding_strategy != FSDP_FULL_SHARD;
     c->opts.sharding_strategy = FSDP_FULL_SHARD;
     c->shape = (struct fsdp_mesh_shape){.shard_size = c->shape.shard_size * c->shape.replicate_size,
-                                        .replicate_size = 1};
+                                        .replicate_size = 1,
+                                        .node_block = c->shape.node_block};
     return turned;
 }
 

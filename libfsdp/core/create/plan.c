@@ -342,7 +342,9 @@ static bool gathers_in_place(const struct fsdp *f)
     for (int k = 0; k < f->units.nflats; k++)
         if (!suits_in_place(&f->units.flats[k]))
             return false;
-    return mesh->gather ? fsdp_comm_has_common(mesh->gather) : mesh->within_node;
+    if (!mesh->node_block || mesh->node_block % mesh->shard_size)
+        return false;
+    return !mesh->gather || fsdp_comm_has_common(mesh->gather);
 }
 
 int plan_make(struct fsdp *f, struct fsdp_err *err)
@@ -404,7 +406,7 @@ int fsdp_plan(struct fsdp **out, const struct fsdp_module_tree *tree, const stru
     f->planned_mesh.regather_size = shape.regather_size;
     f->planned_mesh.inner_size = shape.inner_size;
     f->planned_mesh.outer_size = shape.inner_size ? shape.shard_size / shape.inner_size : 0;
-    f->planned_mesh.within_node = shape.within_node;
+    f->planned_mesh.node_block = shape.node_block;
     char *text = NULL;
     int rc = plan_make(f, err);
     if (rc == FSDP_OK)
@@ -471,5 +473,5 @@ struct fsdp_mesh_shape fsdp_planned_shape(const struct fsdp *f)
                                     .replicate_size = f->mesh->replicate_size,
                                     .regather_size = f->mesh->regather_size,
                                     .inner_size = f->mesh->inner_size,
-                                    .within_node = f->plan.in_place || f->mesh->within_node};
+                                    .node_block = f->mesh->node_block};
 }

@@ -133,8 +133,8 @@ int fsdp_micro_begin(struct fsdp *f, enum fsdp_program program, int index, struc
     return exec_drive(f, SCHED_MICRO_BEGIN, -1, FSDP_FORWARD, index, err);
 }
 
-/* Other ranks may still use this one's shards, which nobody changes before all have evaluated: no
- * reduction says so. The next gathers come after this one's barrier. */
+/* Other ranks may still use this one's shards, and no reduction tells when they are done. What
+ * changes them comes after this barrier, as do the next gathers. */
 static int end_evaluation(struct fsdp *f, struct fsdp_err *err)
 {
     struct fsdp_lane *compute = f->lanes[SCHED_COMPUTE];

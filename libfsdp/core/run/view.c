@@ -23,8 +23,7 @@ static void show_grad(struct fsdp *f, int flat_index, char *full)
 }
 
 /* Where the flat's parameters are now: its latest gather's slot, the shard where it is whole, or
- * where all shards lie side by side.
- * What is carried is nowhere. */
+ * where all shards lie side by side. What is carried is nowhere. */
 static char *gathered(struct fsdp *f, int flat)
 {
     const struct program *p = f->cursor.program;

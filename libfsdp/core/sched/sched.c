@@ -472,7 +472,7 @@ static int next_offloaded(const struct builder *b, int flat)
 
 /* The first flat behind this one (-1: of all) that has its gradient in the place for an update;
  * nflats: none. */
-static int next_in_place(const struct builder *b, int flat, int place)
+static int next_in_grad_place(const struct builder *b, int flat, int place)
 {
     for (flat++; flat < b->in->nflats; flat++)
         if (b->out->grad_place[flat] == place && !b->in->flats[flat].on_host)
@@ -483,8 +483,8 @@ static int next_in_place(const struct builder *b, int flat, int place)
 /* What has its place behind the flat's gradient. */
 static void fetch_grad_behind(struct builder *b, int flat)
 {
-    const int next =
-        b->in->offload_grads ? next_in_place(b, flat, b->out->grad_place[flat]) : b->in->nflats;
+    const int next = b->in->offload_grads ? next_in_grad_place(b, flat, b->out->grad_place[flat])
+                                          : b->in->nflats;
 
     if (next < b->in->nflats)
         emit_grad(b, SCHED_FETCH_GRAD, next);
@@ -494,7 +494,7 @@ static void fetch_grad_behind(struct builder *b, int flat)
 static void fetch_first_grads(struct builder *b)
 {
     for (int place = 0; b->in->offload_grads && place < b->in->offload_slots; place++) {
-        const int next = next_in_place(b, -1, place);
+        const int next = next_in_grad_place(b, -1, place);
         if (next < b->in->nflats && b->last_grad[place] != next)
             emit_grad(b, SCHED_FETCH_GRAD, next);
     }

@@ -46,7 +46,7 @@ struct fsdp_mesh_shape {
     int shard_size, replicate_size;
     int regather_size; /* ranks of each group that gathers again in backward; 0: no such groups */
     int inner_size;    /* two levels: ranks of the shard group on each node; 0: one level */
-    int within_node;   /* whether the ranks of every shard group share a node */
+    int node_block;    /* every block of so many ranks shares a node; 0: unknown */
 };
 /* Shape for a strategy on a node map. shard_size 0 means the strategy's own: the world for *_SHARD,
  * 1 for NO_SHARD, the ranks of a node for HYBRID_*. FSDP_EINVAL says what to change: a shard_size
@@ -82,7 +82,7 @@ struct fsdp_mesh {
     struct fsdp_comm *regather;  /* regather_size consecutive ranks of the shard group, or NULL */
     int regather_size;           /* 0: no such groups */
     int inner_size, outer_size;  /* 0: one level; else their product is shard_size */
-    bool within_node;            /* as the shape says */
+    int node_block;              /* as the shape's */
     struct fsdp_oob *oob;        /* borrowed */
 };
 

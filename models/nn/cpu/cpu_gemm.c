@@ -149,6 +149,8 @@ static bool is_f32(const struct nn_product *g)
  * CBLAS does without. */
 static bool is_for_dnnl(const struct nn_product *g)
 {
+    if (g->k < 1)
+        return false;
     if (is_f32(g))
         return g->m > 1 && !g->passing && nn_dnnl_is_fast(FSDP_F32);
     return g->a.dtype == FSDP_BF16 && g->b.dtype == FSDP_BF16 && nn_dnnl_is_fast(FSDP_BF16);
@@ -180,8 +182,9 @@ static void without_dnnl(const struct nn_product *g)
             block(&rest, row, col, least(g->m - row, BLOCK), least(g->n - col, BLOCK));
 }
 
-/* Of a b that lies (k, n), oneDNN's kernels are fast up to these sizes, and half as fast beyond at
- * worst: few rows, in fp32. Sums of bf16 stay whole, for c may be in 16 bits. */
+/* oneDNN's kernels for a b that lies (k, n) are fast up to these sizes. Beyond, with few rows in
+ * fp32, they take up to 1.5 times as long. A sum of bf16 is not divided, because c may be in 16
+ * bits. */
 enum { DNNL_COLS = 1024, DNNL_DEPTH = 2048 };
 
 /* The part of c's columns from `col` on that comes from k on. */
