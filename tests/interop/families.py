@@ -337,7 +337,8 @@ def trained_losses(family, step):
 
 
 def check_losses(family, path):
-    bound = 2e-6
+    # AdamW makes a step of full size of a gradient that is nearly zero: phi3 has one here, whose rounding decides.
+    bound = 4e-6 if family == "phi3" else 2e-6
     if ".bf16/" in path:  # a router whose logits are rounded chooses another expert now and then
         bound = 4e-2 if is_mixture(family) else 5e-3
     want, coef = trained_losses(family, step_of(family, path))
