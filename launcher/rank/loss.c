@@ -18,7 +18,10 @@ bool rank_is_watched(void)
 void rank_print_loss(struct fsdp_oob *oob, const char *program, bool heard)
 {
     struct fsdp_err err = FSDP_ERR_INIT;
-    if (oob->health(oob, &err) == FSDP_OK || (heard && err.kind == FSDP_ERR_GAVE_UP))
+    if (oob->health(oob, &err) == FSDP_OK)
+        return;
+    /* One that gave up because it had lost another may have been silent. */
+    if (heard && err.kind == FSDP_ERR_GAVE_UP && err.of_other)
         return;
     if (err.rank >= 0 && oob->rank == (err.rank == 0))
         fprintf(stderr, "%s: %s\n", program, err.text);

@@ -24,7 +24,7 @@ bool rank_stop_requested(void);
 /* Does fsdp-launch watch over this rank and print who is lost? */
 bool rank_is_watched(void);
 /* Prints "program: rank 3 on HOST is lost ..." on one rank of the job: rank 0, or rank 1 where
- * rank 0 is lost. heard: a rank that gave up has printed why itself. */
+ * rank 0 is lost. heard: a rank that gave up for an error of its own has printed it. */
 void rank_print_loss(struct fsdp_oob *oob, const char *program, bool heard);
 
 /* A thread that ends this process some seconds after another rank was lost, for a rank that
